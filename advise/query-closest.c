@@ -97,11 +97,27 @@ count_obstacle (GHashTable *obstacles, const char *name, const char *words)
   known->n++;
 }
 
-/* Finds why a point cannot be chosen. The hazard that excludes a legal one is put into
- * `out_hazard`. */
+/* Why no point can be chosen. */
+typedef struct
+{
+  GHashTable *obstacles; /* of illegal points: names to Obstacle */
+  char *hazard;          /* that excludes the first legal point with one; NULL: there is none */
+  GError *unpredicted;   /* of the first legal point without a hazard; NULL: there is none */
+} Reasons;
+
 static void
-look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point,
-               GHashTable *obstacles, char **out_hazard)
+reasons_clear (Reasons *self)
+{
+  g_clear_pointer (&self->obstacles, g_hash_table_unref);
+  g_clear_pointer (&self->hazard, g_free);
+  g_clear_error (&self->unpredicted);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Reasons, reasons_clear)
+
+/* Finds why a point cannot be chosen: no rule, no hazard and no lack of memory keeps a legal point
+ * out that the search did not take, so something that its prediction needs is not known. */
+static void
+look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point, Reasons *reasons)
 {
   g_autoptr (GError) why = NULL;
   Plan plan;
@@ -111,12 +127,20 @@ look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point
   if (!of)
     {
       g_autofree char *name = g_strndup (why->message, strcspn (why->message, ";"));
-      count_obstacle (obstacles, name, why->message);
+      count_obstacle (reasons->obstacles, name, why->message);
     }
-  else if (!*out_hazard && !plan_space_admits (space, &of->plan))
+  else if (plan_space_admits (space, &of->plan))
+    {
+      AdviseInput legal = *choice->input;
+      g_auto (AdvisePrediction) prediction = { 0 };
+      legal.plan = plan;
+      if (!reasons->unpredicted)
+        advise_predict (&legal, &prediction, &reasons->unpredicted);
+    }
+  else if (!reasons->hazard)
     {
       g_autoptr (GPtrArray) hazards = plan_hazards_of (of);
-      *out_hazard = g_strdup (hazards->pdata[0]);
+      reasons->hazard = g_strdup (hazards->pdata[0]);
     }
 }
 
@@ -154,29 +178,33 @@ static void
 say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
 {
   g_autoptr (PlanSpace) space = advise_choice_space (choice, NULL);
-  g_autoptr (GHashTable) obstacles
-      = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, obstacle_free);
-  g_autofree char *hazard = NULL;
+  g_auto (Reasons) reasons
+      = { .obstacles = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, obstacle_free) };
   g_autoptr (GString) text = g_string_new (NULL);
   const guint64 step = total / MOST_TRIED + 1;
   guint n = 0;
-  for (guint64 point = 0; space && point < total; point += step)
-    look_at_point (choice, space, point, obstacles, &hazard);
+  for (guint64 point = 0; space && point < total && !reasons.unpredicted; point += step)
+    look_at_point (choice, space, point, &reasons);
+  if (reasons.unpredicted)
+    {
+      g_propagate_error (error, g_steal_pointer (&reasons.unpredicted));
+      return;
+    }
   GHashTableIter iter;
-  g_hash_table_iter_init (&iter, obstacles);
+  g_hash_table_iter_init (&iter, reasons.obstacles);
   for (gpointer value; g_hash_table_iter_next (&iter, NULL, &value);)
     n += ((const Obstacle *)value)->n;
-  const Obstacle *most = find_most (obstacles, NULL);
-  const Obstacle *next = most && most->n < ENOUGH * n ? find_most (obstacles, most) : NULL;
+  const Obstacle *most = find_most (reasons.obstacles, NULL);
+  const Obstacle *next = most && most->n < ENOUGH * n ? find_most (reasons.obstacles, most) : NULL;
   if (most)
     add_obstacle (text, most, n);
   if (next)
     add_obstacle (text, next, n);
-  if (hazard)
+  if (reasons.hazard)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                  "each legal plan of these %" G_GUINT64_FORMAT
                  " has a hazard: --allow hazards takes it all the same; %s",
-                 total, hazard);
+                 total, reasons.hazard);
   else
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                  "none of %" G_GUINT64_FORMAT " plans is legal here%s", total, text->str);
@@ -327,6 +355,29 @@ try_classes (const AdviseChoice *choice, const Plan *closest, GString *ways)
         is_found |= try_changes (choice, closest, choice->allow | mask, ways);
 }
 
+/* Names the ways that were tried in vain, and those that could not be tried, as a rate is unknown.
+ */
+static void
+say_what_was_tried (const AdviseChoice *choice, GString *text)
+{
+  const PlanCluster *cluster = choice->input->cluster;
+  AdviseChoice wider = *choice;
+  wider.allow |= 1u << PLAN_ALLOW_OFFLOAD;
+  g_autoptr (PlanSpace) space = advise_choice_space (&wider, NULL);
+  g_autoptr (GError) no_network = NULL, no_host = NULL;
+  if (!plan_cluster_knows (cluster, PLAN_FACT_NIC_BANDWIDTH))
+    sim_cost_refuse (cluster, PLAN_FACT_NIC_BANDWIDTH, &no_network);
+  if (space)
+    advise_choice_can_offload (&wider, space, &no_host);
+  g_string_append_printf (
+      text, "neither more devices%s, shorter sequences nor any %sclass of --allow makes it fit",
+      no_network ? " of one node" : "", no_host ? "other " : "");
+  if (no_network)
+    g_string_append_printf (text, "; more nodes were not tried: %s", no_network->message);
+  if (no_host)
+    g_string_append_printf (text, "; --allow offload was not tried: %s", no_host->message);
+}
+
 /* The category that takes most at the peak, as "optimizer takes most, 1.5 MiB". */
 static char *
 most_of (const PlanMemory *memory)
@@ -354,17 +405,19 @@ advise_query_refuse (const AdviseChoice *choice, GError **error)
   try_shorter (choice, &chosen.plan, ways);
   if (!try_changes (choice, &chosen.plan, choice->allow, ways))
     try_classes (choice, &chosen.plan, ways);
+  if (ways->len > 0)
+    g_string_prepend (ways, "it would fit with ");
+  else
+    say_what_was_tried (choice, ways);
   g_autofree char *plan = advise_query_differences (&chosen.plan, &choice->input->plan);
   g_autofree char *most = most_of (&p.trace->memory);
   g_set_error (
       error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
       "nothing fits in %.1f MiB with a probability of %g; closest is %s with %.1f MiB on the "
       "device, "
-      "of which %.1f stay between steps and %s: %.1f too much for being that sure; %s%s",
+      "of which %.1f stay between steps and %s: %.1f too much for being that sure; %s",
       advise_mib (choice->memory_bytes), choice->p_fits, plan, advise_mib (p.trace->memory.device),
       advise_mib (p.trace->memory.allocated), most, advise_mib (bytes - choice->memory_bytes),
-      ways->len ? "it would fit with "
-                : "neither more devices, shorter sequences nor any class of --allow makes it fit",
       ways->str);
   return FALSE;
 }

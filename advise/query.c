@@ -124,6 +124,22 @@ advise_choice_space (const AdviseChoice *self, GError **error)
   return g_steal_pointer (&space);
 }
 
+gboolean
+advise_choice_can_offload (const AdviseChoice *self, const PlanSpace *space, GError **error)
+{
+  static const PlanFact facts[] = { PLAN_FACT_HOST_BANDWIDTH, PLAN_FACT_HOST_MEMORY_BANDWIDTH };
+  const gint64 whole = 1000000;
+  if (!plan_space_chooses (space, PLAN_OFFLOAD_OPTIMIZER, whole))
+    return TRUE;
+  for (guint i = 0; i < G_N_ELEMENTS (facts); i++)
+    if (!plan_cluster_knows (self->input->cluster, facts[i]))
+      {
+        sim_cost_refuse (self->input->cluster, facts[i], error);
+        return FALSE;
+      }
+  return TRUE;
+}
+
 static gboolean
 same_cost (const PlanFound *a, const PlanFound *b)
 {
@@ -331,6 +347,11 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   g_autoptr (PlanSpace) space = advise_choice_space (choice, error);
   if (!space)
     return FALSE;
+  if (!advise_choice_can_offload (choice, space, error))
+    {
+      g_prefix_error (error, "--allow offload: ");
+      return FALSE;
+    }
   const AdviseInput *input = choice->input;
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, choice->p_fits);
   const PlanSearch search = { .model = input->model,

@@ -75,6 +75,10 @@ guint64 advise_choice_needed_bytes (const AdviseChoice *self, const AdvisePredic
 /* The space of plans to choose from. */
 PlanSpace *advise_choice_space (const AdviseChoice *self, GError **error);
 
+/* Whether the rates that offloading needs are known, where the space offers it. */
+gboolean advise_choice_can_offload (const AdviseChoice *self, const PlanSpace *space,
+                                    GError **error);
+
 /* Searches for the `top` best plans that differ in cost; after Ctrl-C, the best so far. That no
  * plan fits is no error here. */
 gboolean advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GError **error);

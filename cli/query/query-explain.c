@@ -120,13 +120,16 @@ keep_best_of_each (Explanation *self)
   g_array_set_size (self->changes, n);
 }
 
-/* Simulates all changes of one field, including those that the search was not allowed. Left out are
- * fields that were set by the user, and changes that add a hazard the plan does not have. */
+/* Simulates all changes of one field, offloading among them even where the search was not allowed
+ * it. Left out are fields that were set by the user, and changes that add a hazard the plan does
+ * not have. */
 static gboolean
 find_changes (Explanation *self, GError **error)
 {
   const AdviseInput *input = self->choice->input;
-  g_autoptr (PlanSpace) space = advise_choice_space (self->choice, error);
+  AdviseChoice wider = *self->choice;
+  wider.allow |= 1u << PLAN_ALLOW_OFFLOAD;
+  g_autoptr (PlanSpace) space = advise_choice_space (&wider, error);
   if (!space)
     return FALSE;
   g_autoptr (GArray) plans = plan_space_neighbours (space, &self->mine.plan);

@@ -440,8 +440,7 @@ add_more (PlanSpace *self)
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, OFF));
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, ON));
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, ON), SET (OVERLAP_GRAD_REDUCE, ON));
-  GArray *pool = new_extra (self);
-  ADD (pool, SET (DOUBLE_BUFFER, MAX_POOL));
+  ADD (new_extra (self), SET (DOUBLE_BUFFER, MAX_POOL));
   GArray *pieces = new_extra (self);
   for (gint64 n = 1; n <= 32 && cuts_loss (self); n *= 2)
     ADD (pieces, PLAN_LOSS_CHUNKS, n);
@@ -451,6 +450,8 @@ add_more (PlanSpace *self)
   GArray *selective = new_extra (self);
   for (guint i = 0; i < G_N_ELEMENTS (modules); i++)
     ADD (selective, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, modules[i], NO_METHOD);
+  if (!allows (self, PLAN_ALLOW_OFFLOAD))
+    return;
   GArray *state = new_extra (self);
   ADD (state, PLAN_OFFLOAD_OPTIMIZER, 0);
   for (gint64 share = 250000; share <= 1000000; share += 250000)
@@ -534,7 +535,6 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
                 const gboolean pinned[PLAN_N_FIELDS], guint allow)
 {
   PlanSpace *self = g_new0 (PlanSpace, 1);
-  const gint64 gbs = MAX (base->value[PLAN_GBS], 1);
   self->model = model;
   self->cluster = cluster;
   self->base = *base;
@@ -550,7 +550,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   self->n_fast = self->axes->len;
   add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
-  add_powers (self, PLAN_MBS, MIN (gbs, 16));
+  add_powers (self, PLAN_MBS, CLAMP (base->value[PLAN_GBS], 1, 16));
   if (plan_cuts_any (self->stack, self->cluster))
     add_cuts (self, pinned);
   if (model->experts > 0)

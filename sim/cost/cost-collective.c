@@ -390,8 +390,10 @@ consider_tokens (Collective *self, const PlanOp *op, PlanDtype dtype)
   consider (self,
             start (self, SIM_PARAM_SIMPLE_NS)
                 + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),
-            (Way){ .link_seconds = near / (self->link * param (self, SIM_PARAM_RING_SHARE)),
-                   .network_seconds = far / (self->port * param (self, SIM_PARAM_NET_SHARE)),
+            (Way){ .link_seconds
+                   = near > 0 ? near / (self->link * param (self, SIM_PARAM_RING_SHARE)) : 0,
+                   .network_seconds
+                   = far > 0 ? far / (self->port * param (self, SIM_PARAM_NET_SHARE)) : 0,
                    .sms = is_hybrid ? HYBRIDEP_SMS : DEEPEP_SMS,
                    .is_staged = TRUE });
 }

@@ -372,11 +372,7 @@ host_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const double bytes = sim_cost_traffic (input, op) / (is_copy ? 2 : 1);
   if (rate > 0)
     return time_by_curve (input, bytes / rate, is_copy ? bytes : 0);
-  const char *fact = is_copy ? "host_bandwidth" : "host_memory_bandwidth";
-  g_set_error (
-      error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-      "cluster %s: no %s is known, which offloading needs: --hw %s=%s/s, for example, says it",
-      c->name, fact, fact, is_copy ? "50GB" : "400GB");
+  sim_cost_refuse (c, is_copy ? PLAN_FACT_HOST_BANDWIDTH : PLAN_FACT_HOST_MEMORY_BANDWIDTH, error);
   return (SimTime){ .seconds = -1 };
 }
 

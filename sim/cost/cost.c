@@ -25,6 +25,31 @@ struct _SimCost
   NodeCost of[]; /* one per node of the schedule */
 };
 
+/* What needs a rate that a cluster may not state, and a value that it may have. */
+static const struct
+{
+  PlanFact fact;
+  const char *needed_by, *example;
+} rates[] = {
+  { PLAN_FACT_MEMORY_BANDWIDTH, "every plan", "1TB/s" },
+  { PLAN_FACT_LINK_BANDWIDTH, "more than one device", "25GB/s" },
+  { PLAN_FACT_NIC_BANDWIDTH, "more than one node", "25GB/s" },
+  { PLAN_FACT_HOST_BANDWIDTH, "offloading", "50GB/s" },
+  { PLAN_FACT_HOST_MEMORY_BANDWIDTH, "offloading", "400GB/s" },
+};
+
+void
+sim_cost_refuse (const PlanCluster *cluster, PlanFact unknown, GError **error)
+{
+  const char *key = plan_fact_key (unknown);
+  guint i = 0;
+  while (rates[i].fact != unknown)
+    i++;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "cluster %s: no %s is known, which %s needs: --hw %s=%s, for example, says it",
+               cluster->name, key, rates[i].needed_by, key, rates[i].example);
+}
+
 static gboolean
 check_links (const SimCostInput *input, GError **error)
 {
@@ -37,14 +62,15 @@ check_links (const SimCostInput *input, GError **error)
       inside = inside || linked > 1;
       crosses = crosses || (gint64)group->size > linked;
     }
-  const char *missing = c->memory_bytes_per_s <= 0           ? "memory bandwidth"
-                        : inside && c->link_bytes_per_s <= 0 ? "link bandwidth"
-                        : crosses && c->nic_bytes_per_s <= 0 ? "network bandwidth"
-                                                             : NULL;
-  if (missing)
-    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "cluster %s: no %s is known", c->name,
-                 missing);
-  return missing == NULL;
+  if (c->memory_bytes_per_s <= 0)
+    sim_cost_refuse (c, PLAN_FACT_MEMORY_BANDWIDTH, error);
+  else if (inside && c->link_bytes_per_s <= 0)
+    sim_cost_refuse (c, PLAN_FACT_LINK_BANDWIDTH, error);
+  else if (crosses && c->nic_bytes_per_s <= 0)
+    sim_cost_refuse (c, PLAN_FACT_NIC_BANDWIDTH, error);
+  else
+    return TRUE;
+  return FALSE;
 }
 
 /* Makes costs whose nodes have to be filled in. */

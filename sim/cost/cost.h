@@ -59,6 +59,9 @@ typedef struct _SimCost SimCost;
 /* Finds the costs of all ops. UNSUPPORTED when the cluster lacks a rate that an op needs. */
 SimCost *sim_cost_new (const SimCostInput *input, GError **error);
 
+/* Refuses for want of a rate that the cluster does not state, and says how to state it. */
+void sim_cost_refuse (const PlanCluster *cluster, PlanFact unknown, GError **error);
+
 /* Makes constant costs for tests computed by hand: every op takes `op_ns`, and the host `launch_ns`
  * to issue it. sim_cost_set_load sets the load of one op. */
 SimCost *sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch_ns);

@@ -278,6 +278,41 @@ START_TEST (routers_issue_op_by_op)
 }
 END_TEST
 
+#define SENT_TOKENS \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "buffer rows elements=4096 dtype=bf16 category=activations\n" \
+  "buffer more elements=4096 dtype=bf16 category=activations\n" \
+  "section setup\nsection step\n" \
+  "send_tokens compute group=all out=rows in=more out_rows=64 in_rows=64 cols=64 near=48 far=0\n" \
+  "section teardown\n"
+
+/* Tokens that stay within a node take the time of their 48 rows of 128 bytes over the link, whether
+ * or not there is a network. */
+START_TEST (tokens_within_a_node_need_no_network)
+{
+  SimParams params = ideal ();
+  Plan plan;
+  plan_init (&plan);
+  const PlanStack stack = { .memory.allocation_bytes = 1 };
+  g_autoptr (PlanSchedule) schedule = parse (SENT_TOKENS);
+  for (guint i = 0; i < 2; i++)
+    {
+      const PlanCluster cluster = { .name = (char *)"test",
+                                    .nodes = 1,
+                                    .devices_per_node = 4,
+                                    .memory_bytes_per_s = 1e15,
+                                    .link_bytes_per_s = 48 * 128e6,
+                                    .nic_bytes_per_s = i * 1e9 };
+      const SimCostInput input = {
+        .schedule = schedule, .cluster = &cluster, .stack = &stack, .plan = &plan, .params = &params
+      };
+      g_autoptr (SimCost) cost = cost_of (&input);
+      ck_assert_int_eq (nth_collective_ns (schedule, cost, 0), 1000);
+    }
+}
+END_TEST
+
 static const struct
 {
   const char *cluster, *params;
@@ -305,6 +340,7 @@ main (void)
   tcase_add_test (tcase, lists_are_cut_and_copied);
   tcase_add_test (tcase, clipping_in_place_moves_more);
   tcase_add_loop_test (tcase, routers_issue_op_by_op, 0, G_N_ELEMENTS (routers));
+  tcase_add_test (tcase, tokens_within_a_node_need_no_network);
   tcase_add_loop_test (tcase, a_device_has_its_architecture_s_defaults, 0, G_N_ELEMENTS (defaults));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
