@@ -487,7 +487,8 @@ read_input (const CliOptions *options, const char *default_cluster, AdviseInput 
     return FALSE;
   if (!input->model || !input->cluster)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "a %s is needed: --%s",
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s%sa %s is needed: --%s",
+                   options->plan ? options->plan : "", options->plan ? " names none: " : "",
                    input->model ? "cluster" : "model",
                    input->model ? "cluster dgx-h100:1, for example"
                                 : "model llama3-8b, for example");

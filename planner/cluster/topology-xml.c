@@ -283,6 +283,20 @@ device_of (const Bridge *card)
   return NULL;
 }
 
+/* Finds a GPU of a host; another host may have one at the same place on its bus. */
+static gboolean
+find_gpu (const Reader *self, guint host, const char *busid, guint *out_gpu)
+{
+  for (guint i = 0; i < self->busids->len; i++)
+    if (g_array_index (self->gpu_at, Place, i).host == host
+        && g_str_equal (self->busids->pdata[i], busid))
+      {
+        *out_gpu = i;
+        return TRUE;
+      }
+  return FALSE;
+}
+
 static gboolean
 open_gpu (Reader *self, const Attributes *attributes, GError **error)
 {
@@ -304,8 +318,7 @@ open_gpu (Reader *self, const Attributes *attributes, GError **error)
   if (self->topology->gpus->len == PLAN_TOPOLOGY_MAX)
     return plan_topology_refuse (error, line_of (self), "there are more than %d GPUs",
                                  PLAN_TOPOLOGY_MAX);
-  if (g_ptr_array_find_with_equal_func (self->busids, card->busid, g_str_equal, &twin)
-      && g_array_index (self->gpu_at, Place, twin).host == place.host)
+  if (find_gpu (self, place.host, card->busid, &twin))
     return plan_topology_refuse (error, line_of (self), "a second GPU at %s", card->busid);
   const PlanTopologyGpu gpu = { .device = device_of (card),
                                 .pci_device = card->device,
@@ -532,7 +545,7 @@ join_islands (Reader *self, GError **error)
           first_switched = first_switched < 0 ? (gint)link->gpu : first_switched;
           target = (guint)first_switched;
         }
-      else if (!g_ptr_array_find_with_equal_func (self->busids, link->target, g_str_equal, &target))
+      else if (!find_gpu (self, gpu->host, link->target, &target))
         {
           g_autofree char *shown = plan_text_quote (link->target);
           if (!link->to_other)

@@ -212,6 +212,18 @@ graphs_elsewhere (const PlanFacts *f)
   return (is_torch (f) || is_nanotron (f)) && IS (f, CUDA_GRAPH, ON);
 }
 
+/* Whether a graph would replay the random numbers with which a module was dropped out, where it is
+ * recomputed. */
+static gboolean
+recomputes_dropout_in_graph (const PlanFacts *f)
+{
+  return runs_megatron (f) && IS (f, CUDA_GRAPH, ON) && IS (f, RECOMPUTE, SELECTIVE)
+         && ((f->value[PLAN_ATTENTION_DROPOUT] > 0 && HAS_MODULE (f, RECOMPUTE_MODULES, CORE_ATTN))
+             || (f->value[PLAN_HIDDEN_DROPOUT] > 0
+                 && (HAS_MODULE (f, RECOMPUTE_MODULES, MLP)
+                     || HAS_MODULE (f, RECOMPUTE_MODULES, MOE))));
+}
+
 static gboolean
 empties_elsewhere (const PlanFacts *f)
 {
@@ -477,6 +489,10 @@ static const PlanRuleEntry rules[] = {
   { { "graphs-are-megatron-s", "cuda_graph=on needs stack=megatron-fsdp, megatron or native",
       "Megatron-LM cuda_graphs.py", PLAN_ERROR_INVALID },
     graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH) },
+  { { "graphs-recompute-no-dropout", "cuda_graph=on with recompute=selective needs attention_dropout=0 where recompute_modules has "
+      "core_attn, and hidden_dropout=0 where it has mlp or moe", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
+    recomputes_dropout_in_graph, PLAN_ADD_NOTHING,
+    PLAN_SHOW (PLAN_CUDA_GRAPH, PLAN_RECOMPUTE_MODULES, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },
   { { "megatron-empties-its-cache", "empty_cache=on needs stack=megatron-fsdp or stack=megatron, whose training loop has such a switch",
       "Megatron-LM training.py, empty_unused_memory_level", PLAN_ERROR_INVALID },
     empties_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EMPTY_CACHE) },

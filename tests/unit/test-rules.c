@@ -180,6 +180,11 @@ static const struct
     "gbs=8 stack=nanotron strategy=optim reduce_algo=a2a" },
   { "nanotron-has-one-group", "dgx-h100", "gbs=8 stack=nanotron strategy=optim dp_outer=2" },
   { "flat-parameters-are-whole", "dgx-h100", "gbs=8 stack=fsdp1 tp=2" },
+  { "graphs-recompute-no-dropout", "dgx-h100",
+    "gbs=8 cuda_graph=on recompute=selective recompute_modules=mlp hidden_dropout=0.1" },
+  { "graphs-recompute-no-dropout", "dgx-h100",
+    "gbs=8 stack=megatron cuda_graph=on recompute=selective recompute_modules=core_attn "
+    "attention_dropout=0.1 strategy=optim" },
   { "graphs-are-megatron-s", "dgx-h100", "gbs=8 stack=fsdp2 cuda_graph=on" },
   { "megatron-empties-its-cache", "dgx-h100", "gbs=8 stack=fsdp2 empty_cache=on" },
   { "async-is-compiled", "dgx-h100", "gbs=8 stack=fsdp2 tp=2 tp_overlap=async" },

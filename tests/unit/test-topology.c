@@ -178,6 +178,22 @@ START_TEST (reads_several_hosts)
 }
 END_TEST
 
+/* Two hosts have GPUs at the same places on their buses, and links lead to those of their own. */
+START_TEST (tells_equal_places_of_hosts_apart)
+{
+#define PAIR(hash) \
+  "<cpu host_hash=\"" hash "\" numaid=\"0\">" GPU ("a", "0", TO ("b", "")) \
+      GPU ("b", "1", TO ("a", "")) "</cpu>"
+  g_autoptr (PlanTopology) t = parse ("<system version=\"1\">" PAIR ("1") PAIR ("2") "</system>");
+  g_autoptr (PlanCluster) c = describe (t, NULL);
+  ck_assert_uint_eq (gpu (t, 0)->island, gpu (t, 1)->island);
+  ck_assert_uint_eq (gpu (t, 2)->island, gpu (t, 3)->island);
+  ck_assert_uint_ne (gpu (t, 0)->island, gpu (t, 2)->island);
+  ck_assert_int_eq (c->nodes, 2);
+  ck_assert_int_eq (c->nvlink_domain, 2);
+}
+END_TEST
+
 /* Links between pairs are a GPU's own, as in DGX-1; uneven ones count with the least. */
 START_TEST (counts_links_without_switches)
 {
@@ -334,6 +350,7 @@ main (void)
   tcase_add_test (tcase, reads_what_nvidia_smi_printed);
   tcase_add_test (tcase, reads_a_virtual_machine);
   tcase_add_test (tcase, reads_several_hosts);
+  tcase_add_test (tcase, tells_equal_places_of_hosts_apart);
   tcase_add_test (tcase, counts_links_without_switches);
   tcase_add_test (tcase, tells_its_formats);
   tcase_add_loop_test (tcase, refuses_what_is_broken, 0, G_N_ELEMENTS (broken));
