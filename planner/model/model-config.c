@@ -642,8 +642,8 @@ begin (PlanModelJson *object, const char *origin, const char *type,
   return self;
 }
 
-/* A model of text and of images, of which the text's part is read. Its other keys are about images;
- * whether embeddings are tied may be said in either place. */
+/* A model of text and of images, of which the text's part is read, as its name then says. Its other
+ * keys are about images; whether embeddings are tied may be said in either place. */
 static PlanModel *
 read_text_config (PlanModelJson *whole, const char *origin, const char *type, GError **error)
 {
@@ -666,6 +666,8 @@ read_text_config (PlanModelJson *whole, const char *origin, const char *type, GE
       g_prefix_error (error, "text_config: ");
       return NULL;
     }
+  g_autofree char *of_whole = self->name;
+  self->name = g_strconcat (of_whole, "-text", NULL);
   if (is_tied == self->tied_embeddings || !plan_model_json_find (whole, "tie_word_embeddings"))
     return g_steal_pointer (&self);
   plan_config_refuse (error, "tie_word_embeddings: %s, and %s in text_config",

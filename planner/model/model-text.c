@@ -398,6 +398,10 @@ static const struct
   { "granite granitemoe cohere cohere2 minicpm3", "scales its branches or its logits" },
   { "gemma3n gemma4 gemma4_text", "feeds embeddings of their own into its layers" },
   { "longcat_flash", "has two attentions in a layer, and experts that compute nothing" },
+  { "qwen2_vl qwen2_5_vl qwen2_5_omni qwen3_vl qwen3_vl_moe qwen3_omni_moe internvl glm4v "
+    "glm4v_moe kimi_vl llava llava_next llava_onevision paligemma idefics3 smolvlm pixtral mllama "
+    "phi4_multimodal",
+    "sees images, or hears; a config.json of its text model alone may be planned" },
   { "t5 bart mt5 umt5 whisper bert roberta modernbert", "is not a decoder alone" },
 };
 

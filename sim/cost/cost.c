@@ -42,12 +42,16 @@ void
 sim_cost_refuse (const PlanCluster *cluster, PlanFact unknown, GError **error)
 {
   const char *key = plan_fact_key (unknown);
+  g_autofree char *nvlink = unknown == PLAN_FACT_LINK_BANDWIDTH && cluster->nvlink_bytes_per_s > 0
+                                ? g_strdup_printf ("%gGB/s", cluster->nvlink_bytes_per_s / 1e9)
+                                : NULL;
   guint i = 0;
   while (rates[i].fact != unknown)
     i++;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "cluster %s: no %s is known, which %s needs: --hw %s=%s, for example, says it",
-               cluster->name, key, rates[i].needed_by, key, rates[i].example);
+               "cluster %s: no %s is known, which %s needs: --hw %s=%s or a line of a cluster's "
+               "own file, for example, says it",
+               cluster->name, key, rates[i].needed_by, key, nvlink ? nvlink : rates[i].example);
 }
 
 static gboolean

@@ -121,7 +121,7 @@ expect 1 "task=eval is modelled and not executed" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set task=eval
 expect 2 "rule graphs-need-gpus: cuda_graph=on needs a cluster of GPUs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cuda_graph=on
-expect 1 "no host_memory_bandwidth is known, which offloading needs: --hw host_memory_bandwidth=400GB/s, for" \
+expect 1 "no host_memory_bandwidth is known, which offloading needs: --hw host_memory_bandwidth=400GB/s or a" \
   fsdplan sim --model llama-tiny --cluster l40s --gbs 4 --set offload_optimizer=1 --set precision_aware=on
 : >"$work/empty.plan"
 expect 2 "empty.plan names none: a model is needed: --model llama3-8b, for example$" fsdplan emit --plan "$work/empty.plan"
