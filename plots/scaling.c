@@ -324,7 +324,8 @@ check (const PlotScalingPoint *points, guint n_points, const GArray *lines, GErr
     return TRUE;
   if (lines->len == 0)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                 "cannot draw scaling: nothing fits at any size");
+                 "cannot draw scaling: nothing fits at any size: --set recompute=full takes less "
+                 "memory, and --plan @ID draws what query answers");
   else
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "cannot draw scaling: %u lines are more than the %d that can be told apart",
