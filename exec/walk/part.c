@@ -18,8 +18,7 @@ exec_part_init (ExecPart *self, const PlanCase *of, guint rank, guint ranks)
   if (stage == 0)
     self->layout = of->layout;
   else
-    plan_layout_init (&self->layout, &self->model, of->stack, &of->plan,
-                      plan_data_parallel (&of->plan, of->cluster) * value[PLAN_CP]);
+    plan_case_lay_out (of, &self->model, &self->layout);
 }
 
 gint64

@@ -20,9 +20,15 @@ plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *p
   const PlanStage first = plan_stage_of (model, self->stack, &self->plan, 0);
   const PlanModel part = plan_stage_model (&first, model);
   plan_layer_graphs_init (&self->graphs, model, &self->plan, self->stack, cluster);
-  plan_layout_init (&self->layout, &part, self->stack, &self->plan,
-                    plan_data_parallel (&self->plan, cluster) * self->plan.value[PLAN_CP]);
+  plan_case_lay_out (self, &part, &self->layout);
   return g_steal_pointer (&self);
+}
+
+void
+plan_case_lay_out (const PlanCase *self, const PlanModel *part, PlanLayout *out_layout)
+{
+  plan_layout_init (out_layout, part, self->stack, &self->plan,
+                    plan_data_parallel (&self->plan, self->cluster) * self->plan.value[PLAN_CP]);
 }
 
 void

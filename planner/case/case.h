@@ -31,6 +31,9 @@ typedef struct _PlanCase
 PlanCase *plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                          const PlanWorkspaces *asked, GError **error);
 void plan_case_free (PlanCase *self);
+
+/* Lays out the parameters of the part of the model that a stage of the pipeline holds. */
+void plan_case_lay_out (const PlanCase *self, const PlanModel *part, PlanLayout *out_layout);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanCase, plan_case_free)
 
 G_END_DECLS

@@ -661,7 +661,7 @@ declare (PlanLower *self)
 /* Finds this rank's stage, and the part of the model that it holds. A stage's ranks are neighbours
  * (Megatron-LM's and nanotron's order of groups). */
 static void
-take_stage (PlanLower *self, guint rank)
+take_stage (PlanLower *self, const PlanCase *of, guint rank)
 {
   const gint64 stages = self->plan->value[PLAN_PP];
   self->place.stage_number = (gint64)rank / (plan_cluster_devices (self->cluster) / stages);
@@ -672,8 +672,7 @@ take_stage (PlanLower *self, guint rank)
   self->part = plan_stage_model (&self->stage, self->model);
   self->model = &self->part;
   if (self->place.stage_number > 0)
-    plan_layout_init (&self->layout, self->model, self->stack, self->plan,
-                      plan_data_parallel (self->plan, self->cluster) * self->plan->value[PLAN_CP]);
+    plan_case_lay_out (of, self->model, &self->layout);
 }
 
 static void
@@ -688,7 +687,7 @@ begin (PlanLower *self, const PlanCase *of, guint rank)
                        .layout = of->layout,
                        .graphs = &of->graphs,
                        .sizes = &of->graphs.sizes };
-  take_stage (self, rank);
+  take_stage (self, of, rank);
   measure (self, rank);
 }
 
