@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define MAX_DEPTH 32
+#define SPECIAL "@*#?$!-0123456789" /* names of one character */
 
 void
 plan_shell_builder_init (PlanShellBuilder *self, GPtrArray *words, guint line, gboolean splits)
@@ -109,24 +110,74 @@ leave (PlanShellReader *reader, PlanShellBuilder *builder, const char *shown, GE
   return plan_shell_append (reader, builder, shown, strlen (shown), error);
 }
 
-/* Appends a value, splitting it into words at blanks where the shell would. */
+/* The length of the text before the bracket that closes the one just opened; -1 if none does. */
+static gssize
+closing (const char *text, char open, char close)
+{
+  guint depth = 1;
+  char quote = '\0';
+  for (gssize i = 0; text[i]; i++)
+    if (text[i] == '\\' && text[i + 1])
+      i++;
+    else if (quote)
+      quote = text[i] == quote ? '\0' : quote;
+    else if (text[i] == '\'' || text[i] == '"')
+      quote = text[i];
+    else if (text[i] == open)
+      depth++;
+    else if (text[i] == close && --depth == 0)
+      return i;
+  return -1;
+}
+
+/* The length of what could not be expanded and begins here; 0 where nothing does, and -1 where it
+ * never ends. */
+static gssize
+unexpanded (const char *text)
+{
+  if (*text == '`')
+    {
+      const char *const end = strchr (text + 1, '`');
+      return end ? end + 1 - text : -1;
+    }
+  if (*text != '$')
+    return 0;
+  if (text[1] == '{' || text[1] == '(')
+    {
+      const gssize n = closing (text + 2, text[1], text[1] == '(' ? ')' : '}');
+      return n < 0 ? -1 : n + 3;
+    }
+  const gsize n = plan_shell_name_length (text + 1);
+  return n > 0 ? (gssize)n + 1 : text[1] && strchr (SPECIAL, text[1]) ? 2 : 0;
+}
+
+/* Appends a value, splitting it into words at blanks where the shell would. With `may_lack` a word
+ * lacks what was left in it unexpanded. */
 static gboolean
 append_value (PlanShellReader *reader, PlanShellBuilder *builder, const char *value,
-              gboolean is_quoted, GError **error)
+              gboolean may_lack, gboolean is_quoted, GError **error)
 {
-  if (is_quoted || !builder->splits)
-    return plan_shell_append (reader, builder, value, strlen (value), error);
-  while (*value)
+  const char *const blanks = is_quoted || !builder->splits ? "" : " \t\r\n";
+  do
     {
-      const gsize n = strcspn (value, " \t\r\n");
+      gsize n = 0;
+      while (value[n] && !strchr (blanks, value[n]))
+        {
+          const gssize left = may_lack ? unexpanded (value + n) : 0;
+          g_autofree char *lacked = left > 0 ? g_strndup (value + n, (gsize)left) : NULL;
+          remember (&builder->missing, lacked);
+          may_lack = may_lack && left >= 0;
+          n += (gsize)MAX (left, 1);
+        }
       reader->scope->n_bytes += PLAN_SHELL_WORD_BYTES;
-      if (n > 0 && !plan_shell_append (reader, builder, value, n, error))
+      if ((n > 0 || !*blanks) && !plan_shell_append (reader, builder, value, n, error))
         return FALSE;
       value += n;
       if (*value)
         plan_shell_builder_end (builder, reader->line);
-      value += strspn (value, " \t\r\n");
+      value += strspn (value, blanks);
     }
+  while (*value);
   return TRUE;
 }
 
@@ -137,7 +188,6 @@ append_variable (PlanShellReader *reader, PlanShellBuilder *builder,
                  gboolean is_quoted, GError **error)
 {
   const guint n = is_array ? variable->values->len : MIN (variable->values->len, 1);
-  remember (&builder->missing, variable->missing);
   for (guint i = 0; i < n; i++)
     {
       if (i > 0 && builder->splits && !joins)
@@ -146,8 +196,8 @@ append_variable (PlanShellReader *reader, PlanShellBuilder *builder,
         return FALSE;
       remember (&builder->condition, variable->condition);
       reader->scope->n_bytes += PLAN_SHELL_WORD_BYTES;
-      if (!append_value (reader, builder, g_ptr_array_index (variable->values, i), is_quoted,
-                         error))
+      if (!append_value (reader, builder, g_ptr_array_index (variable->values, i),
+                         variable->missing != NULL, is_quoted, error))
         return FALSE;
     }
   if (is_quoted && n > 0)
@@ -180,26 +230,6 @@ expand_piece (PlanShellReader *reader, PlanShellBuilder *marks, const char *piec
   remember (&marks->missing, builder.missing);
   remember (&marks->condition, builder.condition);
   return g_strdup (builder.text->str);
-}
-
-/* The length of the text before the bracket that closes the one just opened; -1 if none does. */
-static gssize
-closing (const char *text, char open, char close)
-{
-  guint depth = 1;
-  char quote = '\0';
-  for (gssize i = 0; text[i]; i++)
-    if (text[i] == '\\' && text[i + 1])
-      i++;
-    else if (quote)
-      quote = text[i] == quote ? '\0' : quote;
-    else if (text[i] == '\'' || text[i] == '"')
-      quote = text[i];
-    else if (text[i] == open)
-      depth++;
-    else if (text[i] == close && --depth == 0)
-      return i;
-  return -1;
 }
 
 typedef struct
@@ -321,7 +351,7 @@ expand_braced (PlanShellReader *reader, PlanShellBuilder *builder, const char *i
   if (op == '+' ? is_given : (op == '-' || op == '=') && !is_given)
     {
       g_autofree char *value = expand_piece (reader, builder, word, error);
-      return value && append_value (reader, builder, value, is_quoted, error);
+      return value && append_value (reader, builder, value, FALSE, is_quoted, error);
     }
   if (op == '+')
     return TRUE;
@@ -379,7 +409,7 @@ plan_shell_expand (PlanShellReader *reader, PlanShellBuilder *builder, gboolean 
   if (*reader->at == '{' || *reader->at == '(')
     return expand_bracketed (reader, builder, is_quoted, error);
   const gsize n = plan_shell_name_length (reader->at);
-  if (n == 0 && (!*reader->at || !strchr ("@*#?$!-0123456789", *reader->at)))
+  if (n == 0 && (!*reader->at || !strchr (SPECIAL, *reader->at)))
     return plan_shell_append (reader, builder, "$", 1, error);
   g_autofree char *name = g_strndup (reader->at, MAX (n, 1));
   reader->at += MAX (n, 1);
