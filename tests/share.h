@@ -48,9 +48,9 @@ test_add_run_share (TCase *tcase, const TTest *test, guint n)
 #endif
 }
 
-/* One in how many whole runs, or searches, is made: without sanitizers each. With them at least one
- * in five, five having no factor in common with what these cases are made of, and each by
- * FSDPLAN_SHARE=1. */
+/* One in how many whole runs, searches, or sizes of a kernel, is made: without sanitizers each.
+ * With them at least one in five, five having no factor in common with what these cases are made
+ * of, and each by FSDPLAN_SHARE=1. */
 static inline guint
 test_share_of_runs (void)
 {

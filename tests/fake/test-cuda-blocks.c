@@ -9,6 +9,7 @@
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/number/number.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>
@@ -339,8 +340,8 @@ main (void)
   Suite *suite = suite_create ("cuda-blocks");
   TCase *tcase = tcase_create ("blocks");
   tcase_set_timeout (tcase, 120);
-  tcase_add_loop_test (tcase, whole_tiles_are_read_where_they_lie, 0, 24);
-  tcase_add_loop_test (tcase, other_sizes_are_the_plain_kernels, 0, 24);
+  test_add_runs (tcase, whole_tiles_are_read_where_they_lie, 24);
+  test_add_runs (tcase, other_sizes_are_the_plain_kernels, 24);
   tcase_add_test (tcase, scales_off_their_bytes_are_the_plain_kernels);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

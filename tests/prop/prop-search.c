@@ -631,9 +631,10 @@ score_memory (const PlanCase *of, PlanInquiry *inquiry, gpointer data, PlanScore
 
 START_TEST (the_least_memory_is_found)
 {
+  const int seed = 1 + _i;
   Case c;
-  case_init (&c, _i);
-  g_autoptr (PlanSpace) space = small_space (&c, _i, 0);
+  case_init (&c, seed);
+  g_autoptr (PlanSpace) space = small_space (&c, seed, 0);
   g_autoptr (GArray) all = try_everything (&c, space);
   g_auto (PlanSearchResult) result = { 0 };
   guint64 least = G_MAXUINT64;
@@ -781,13 +782,13 @@ main (void)
   test_add_share (tcase, cuts_are_legal_and_even, 40);
   test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
-  tcase_add_loop_test (tcase, blocks_are_forbidden_as_a_whole, 0, 6);
-  tcase_add_loop_test (tcase, bounds_change_no_answer, 0, 8);
-  tcase_add_loop_test (tcase, the_least_memory_is_found, 1, 9);
-  tcase_add_loop_test (tcase, what_needs_more_than_enough_is_none, 0, 20);
-  tcase_add_loop_test (tcase, schedules_are_told_apart, 0, 8);
+  test_add_runs (tcase, blocks_are_forbidden_as_a_whole, 6);
+  test_add_runs (tcase, bounds_change_no_answer, 8);
+  test_add_runs (tcase, the_least_memory_is_found, 8);
+  test_add_runs (tcase, what_needs_more_than_enough_is_none, 20);
+  test_add_runs (tcase, schedules_are_told_apart, 8);
   test_add_share (tcase, what_is_shared_is_alike, 100);
-  tcase_add_loop_test (tcase, what_is_left_out_never_helps, 0, 60);
+  test_add_runs (tcase, what_is_left_out_never_helps, 60);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -9,6 +9,7 @@
 #include "planner/schedule/quantizers.h"
 #include "tests/case.h"
 #include "tests/reference/evaluate.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <glib/gstdio.h>
@@ -133,44 +134,41 @@ assert_evaluated (guint ranks, const char *fields)
   case_clear (&c);
 }
 
-static const guint some_ranks[] = { 1, 2, 4 };
+#define N_RANKS 3
+static const guint some_ranks[N_RANKS] = { 1, 2, 4 };
+
+static const char *const delayed[]
+    = { "strategy=no_shard",
+        "strategy=no_shard recompute=full",
+        "strategy=optim_grads_params",
+        "strategy=optim_grads_params recompute=selective recompute_modules=mlp",
+        "strategy=optim_grads_params param_gather=fp8",
+        "strategy=optim_grads_params param_gather=fp8 recompute=full keep_transpose=on",
+        "strategy=optim param_gather=fp8",
+        "strategy=optim_grads param_gather=fp8 double_buffer=on",
+        "strategy=optim_grads_params param_gather=fp8 dp_outer=2 outer_strategy=optim",
+        "strategy=optim_grads_params dp_outer=2 param_gather=fp8 fine_grained=on" };
 
 START_TEST (delayed_equals_the_evaluator)
 {
-  static const char *const ways[]
-      = { "strategy=no_shard",
-          "strategy=no_shard recompute=full",
-          "strategy=optim_grads_params",
-          "strategy=optim_grads_params recompute=selective recompute_modules=mlp",
-          "strategy=optim_grads_params param_gather=fp8",
-          "strategy=optim_grads_params param_gather=fp8 recompute=full keep_transpose=on",
-          "strategy=optim param_gather=fp8",
-          "strategy=optim_grads param_gather=fp8 double_buffer=on",
-          "strategy=optim_grads_params param_gather=fp8 dp_outer=2 outer_strategy=optim",
-          "strategy=optim_grads_params dp_outer=2 param_gather=fp8 fine_grained=on" };
-  for (guint way = 0; way < G_N_ELEMENTS (ways); way++)
-    {
-      g_autofree char *fields = g_strconcat (DELAYED " ", ways[way], NULL);
-      assert_evaluated (some_ranks[_i], fields);
-    }
+  g_autofree char *fields = g_strconcat (DELAYED " ", delayed[_i / N_RANKS], NULL);
+  assert_evaluated (some_ranks[_i % N_RANKS], fields);
 }
 END_TEST
 
 /* A part of a parameter has a scale of its own: shards cut parameters, also where buckets go by
  * size.
  */
+static const char *const moments[]
+    = { "strategy=no_shard exp_avg=fp8 exp_avg_sq=fp8", "strategy=optim_grads_params exp_avg=fp8",
+        "strategy=optim exp_avg=bf16 exp_avg_sq=fp8 main_params=bf16",
+        "strategy=optim_grads_params dp_outer=2 exp_avg=fp8 exp_avg_sq=fp8",
+        "strategy=optim_grads_params dp_outer=2 outer_strategy=optim exp_avg=fp8" };
+
 START_TEST (moments_equal_the_evaluator)
 {
-  static const char *const ways[]
-      = { "strategy=no_shard exp_avg=fp8 exp_avg_sq=fp8", "strategy=optim_grads_params exp_avg=fp8",
-          "strategy=optim exp_avg=bf16 exp_avg_sq=fp8 main_params=bf16",
-          "strategy=optim_grads_params dp_outer=2 exp_avg=fp8 exp_avg_sq=fp8",
-          "strategy=optim_grads_params dp_outer=2 outer_strategy=optim exp_avg=fp8" };
-  for (guint way = 0; way < G_N_ELEMENTS (ways); way++)
-    {
-      g_autofree char *fields = g_strconcat (MOMENTS " ", ways[way], NULL);
-      assert_evaluated (some_ranks[_i], fields);
-    }
+  g_autofree char *fields = g_strconcat (MOMENTS " ", moments[_i / N_RANKS], NULL);
+  assert_evaluated (some_ranks[_i % N_RANKS], fields);
 }
 END_TEST
 
@@ -311,10 +309,10 @@ main (void)
   Suite *suite = suite_create ("exec-narrow");
   TCase *tcase = tcase_create ("narrow");
   tcase_set_timeout (tcase, 300);
-  tcase_add_loop_test (tcase, delayed_equals_the_evaluator, 0, 3);
-  tcase_add_loop_test (tcase, moments_equal_the_evaluator, 0, 3);
+  test_add_runs (tcase, delayed_equals_the_evaluator, N_RANKS * G_N_ELEMENTS (delayed));
+  test_add_runs (tcase, moments_equal_the_evaluator, N_RANKS * G_N_ELEMENTS (moments));
   tcase_add_test (tcase, evaluations_leave_no_trace);
-  tcase_add_loop_test (tcase, checkpoints_hold_the_scales, 0, 12);
+  test_add_runs (tcase, checkpoints_hold_the_scales, 12);
   tcase_add_test (tcase, scales_are_found);
   tcase_add_test (tcase, checkpoints_without_scales_are_refused);
   suite_add_tcase (suite, tcase);

@@ -343,8 +343,8 @@ main (void)
 {
   Suite *suite = suite_create ("test-gradients");
   TCase *tcase = tcase_create ("double");
-  tcase_add_loop_test (tcase, gradients_are_differences_of_the_loss, 0, G_N_ELEMENTS (kinds));
-  tcase_add_loop_test (tcase, parts_have_the_gradients_of_the_whole, 0, G_N_ELEMENTS (split_kinds));
+  test_add_runs (tcase, gradients_are_differences_of_the_loss, G_N_ELEMENTS (kinds));
+  test_add_runs (tcase, parts_have_the_gradients_of_the_whole, G_N_ELEMENTS (split_kinds));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "exec/number/number.h"
+#include "tests/share.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>
@@ -253,10 +254,10 @@ main (void)
   Suite *suite = suite_create ("kernels-squares");
   TCase *tcase = kernels_case ("squares");
   tcase_set_timeout (tcase, 120);
-  tcase_add_loop_test (tcase, blocks_of_128_are_what_they_say, 0, 12);
-  tcase_add_loop_test (tcase, products_read_blocks_of_128, 0, 8);
+  test_add_runs (tcase, blocks_of_128_are_what_they_say, 12);
+  test_add_runs (tcase, products_read_blocks_of_128, 8);
   tcase_add_test (tcase, known_bits);
-  tcase_add_loop_test (tcase, parts_of_squares_are_the_wholes, 0, 12);
+  test_add_runs (tcase, parts_of_squares_are_the_wholes, 12);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "exec/kernels.h"
+#include "tests/share.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>
@@ -448,11 +449,11 @@ main (void)
 
   exec_gemm_open ();
   tcase_set_timeout (tcase, 60);
-  tcase_add_loop_test (tcase, kernels_attention, 0, 24);
-  tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 16);
+  test_add_runs (tcase, kernels_attention, 24);
+  test_add_runs (tcase, kernels_attention_of_tiles, 16);
   tcase_add_loop_test (tcase, kernels_attention_long, 0, 5);
-  tcase_add_loop_test (tcase, kernels_attention_of_parts, 0, 24);
-  tcase_add_loop_test (tcase, sinks_are_those_of_loops, 0, 40);
+  test_add_runs (tcase, kernels_attention_of_parts, 24);
+  test_add_runs (tcase, sinks_are_those_of_loops, 40);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -5,6 +5,7 @@
 
 #include "exec/number/random.h"
 #include "planner/schedule/sequence.h"
+#include "tests/share.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>
@@ -298,11 +299,11 @@ main (void)
   TCase *tcase = kernels_case ("dropout");
   suite_add_tcase (suite, tcase);
   tcase_add_test (tcase, philox_gives_its_known_answers);
-  tcase_add_loop_test (tcase, rows_are_made_of_blocks, 0, 20);
-  tcase_add_loop_test (tcase, elements_are_kept_as_often_as_said, 0, 12);
+  test_add_runs (tcase, rows_are_made_of_blocks, 20);
+  test_add_runs (tcase, elements_are_kept_as_often_as_said, 12);
   tcase_add_test (tcase, keys_differ);
-  tcase_add_loop_test (tcase, kernels_drop_the_same_elements, 0, 40);
-  tcase_add_loop_test (tcase, attention_drops_weights_of_the_softmax, 0, 40);
+  test_add_runs (tcase, kernels_drop_the_same_elements, 40);
+  test_add_runs (tcase, attention_drops_weights_of_the_softmax, 40);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
   const int failed = srunner_ntests_failed (runner);

@@ -4,6 +4,7 @@
 #include "exec/kernels.h"
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
+#include "tests/share.h"
 #include "tests/unit/test-kernels-operands.h"
 
 #include <check.h>
@@ -644,25 +645,25 @@ main (void)
   exec_gemm_open ();
   tcase_set_timeout (tcase, 60);
   tcase_add_test (tcase, kernels_table_is_full);
-  tcase_add_loop_test (tcase, kernels_elementwise, 0, 16);
-  tcase_add_loop_test (tcase, kernels_columns, 0, 16);
-  tcase_add_loop_test (tcase, kernels_softcap, 0, 8);
+  test_add_runs (tcase, kernels_elementwise, 16);
+  test_add_runs (tcase, kernels_columns, 16);
+  test_add_runs (tcase, kernels_softcap, 8);
   tcase_add_loop_test (tcase, kernels_scale, 0, 4);
-  tcase_add_loop_test (tcase, kernels_embed, 0, 20);
-  tcase_add_loop_test (tcase, kernels_rmsnorm, 0, 20);
-  tcase_add_loop_test (tcase, kernels_swiglu, 0, 20);
-  tcase_add_loop_test (tcase, kernels_gemm, 0, 48);
-  tcase_add_loop_test (tcase, kernels_gemm_of_tiles, 0, 54);
-  tcase_add_loop_test (tcase, kernels_gemm_add, 0, 60);
-  tcase_add_loop_test (tcase, kernels_gemm_ignores_addresses, 0, 20);
+  test_add_runs (tcase, kernels_embed, 20);
+  test_add_runs (tcase, kernels_rmsnorm, 20);
+  test_add_runs (tcase, kernels_swiglu, 20);
+  test_add_runs (tcase, kernels_gemm, 48);
+  test_add_runs (tcase, kernels_gemm_of_tiles, 54);
+  test_add_runs (tcase, kernels_gemm_add, 60);
+  test_add_runs (tcase, kernels_gemm_ignores_addresses, 20);
   tcase_add_test (tcase, kernels_gemm_says_its_name);
-  tcase_add_loop_test (tcase, kernels_cross_entropy, 0, 20);
+  test_add_runs (tcase, kernels_cross_entropy, 20);
   tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
   tcase_add_loop_test (tcase, kernels_clip, 0, 6);
-  tcase_add_loop_test (tcase, kernels_adamw, 0, 8);
-  tcase_add_loop_test (tcase, kernels_adamw_scaled, 0, 30);
-  tcase_add_loop_test (tcase, kernels_sgd, 0, 8);
-  tcase_add_loop_test (tcase, kernels_sum_parts, 0, 8);
+  test_add_runs (tcase, kernels_adamw, 8);
+  test_add_runs (tcase, kernels_adamw_scaled, 30);
+  test_add_runs (tcase, kernels_sgd, 8);
+  test_add_runs (tcase, kernels_sum_parts, 8);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
