@@ -378,11 +378,13 @@ check-quick:
 	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS="$$programs" \
 	  TESTS="$$programs $(golden_tests) $(source_tests)"
 # All but what looks at the source, or runs for long what shorter tests run, too: the fake device
-# watches the accesses of kernels by itself. Programs that nothing else runs are not built.
+# watches the accesses of kernels by itself, and the fuzzer of whole commands is built with sanitizers
+# and runs its corpus first. Programs that nothing else runs are not built.
 check-sanitized:
 	programs=`printf '%s ' $(check_PROGRAMS) | tr ' ' '\n' | \
-	  grep -vE '/(bench-sim|exec-cuda|product-pairs|test-cuda-(graph|kernels)[.]tap)$$' | tr '\n' ' '`; \
-	tests=`printf '%s ' $(TESTS) | tr ' ' '\n' | grep -vE '/check-|/test-cuda-(graph|kernels)[.]' | \
+	  grep -vE '/(bench-sim|exec-cuda|product-pairs|(replay-commands|test-cuda-(graph|kernels))[.]tap)$$' | tr '\n' ' '`; \
+	tests=`printf '%s ' $(TESTS) | tr ' ' '\n' | \
+	  grep -vE '/(check-|replay-commands[.]|test-cuda-(graph|kernels)[.])' | \
 	  grep -vE '/(answers|bench-gpu|gpu-rehearsal|mpi-product|readme|sources|torch)[.]sh' | tr '\n' ' '`; \
 	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS="$$programs" TESTS="$$tests"
 # What runs by other code where BLAS, MPI and hwloc are missing, and one answer of each kind.
