@@ -385,7 +385,8 @@ check-sanitized:
 	  grep -vE '/(bench-sim|exec-cuda|product-pairs|(replay-commands|test-cuda-(graph|kernels))[.]tap)$$' | tr '\n' ' '`; \
 	tests=`printf '%s ' $(TESTS) | tr ' ' '\n' | \
 	  grep -vE '/(check-|replay-commands[.]|test-cuda-(graph|kernels)[.])' | \
-	  grep -vE '/(answers|bench-gpu|gpu-rehearsal|mpi-product|readme|sources|torch)[.]sh' | tr '\n' ' '`; \
+	  grep -vE '/(answers|bench-gpu|front|gpu-rehearsal|mpi-product|python|readme|sources|torch)[.]sh' | \
+	  tr '\n' ' '`; \
 	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS="$$programs" TESTS="$$tests"
 # What runs by other code where BLAS, MPI and hwloc are missing, and one answer of each kind.
 minimal_programs = \
