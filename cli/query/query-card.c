@@ -5,6 +5,8 @@
 
 #include "cli/query/query.h"
 
+#include "planner/base/units.h"
+
 /* Adds a share of the step's time, as "exposed gathers 1.2 %", unless it is below a thousandth. */
 static void
 add_share (GString *text, const char *name, gint64 ns, gint64 step_ns)
@@ -116,19 +118,13 @@ cli_query_title (const AdviseQuery *self, const AdviseChoice *choice)
                           plan->value[PLAN_GBS], plan->value[PLAN_SEQ]);
 }
 
-static gint64
-gcd (gint64 a, gint64 b)
-{
-  return b == 0 ? a : gcd (b, a % b);
-}
-
 /* Explains a batch that the number of devices does not divide: it leaves few data-parallel ranks,
  * whatever else is chosen, which the user may not have meant. */
 static void
 add_batch (GArray *rows, const AdviseInput *input, const Plan *plan)
 {
   const gint64 devices = plan_cluster_devices (input->cluster), gbs = plan->value[PLAN_GBS];
-  const gint64 most = gcd (gbs, devices);
+  const gint64 most = plan_units_gcd (gbs, devices);
   if (gbs < devices || most == devices || plan_data_parallel (plan, input->cluster) < most)
     return;
   cli_rows_add (rows, "batch",

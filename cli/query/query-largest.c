@@ -11,6 +11,7 @@
 #include "cli/query/query-keep.h"
 #include "cli/query/query.h"
 #include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,17 +46,6 @@ try_value (Largest *self, gint64 value, gboolean *out_fits, GError **error)
  * blocks of number formats. A multiple of all these allows every plan. */
 #define DIVISORS 1024
 
-static gint64
-gcd (gint64 a, gint64 b)
-{
-  for (gint64 rest; b > 0; b = rest)
-    {
-      rest = a % b;
-      a = b;
-    }
-  return a;
-}
-
 /* The smallest multiple of `step` that allows every plan. */
 static gint64
 find_unit (const Largest *self, gint64 step)
@@ -63,7 +53,7 @@ find_unit (const Largest *self, gint64 step)
   gint64 odd = self->input.cluster->devices_per_node;
   while (odd % 2 == 0)
     odd /= 2;
-  return step / gcd (step, DIVISORS * odd) * DIVISORS * odd;
+  return step / plan_units_gcd (step, DIVISORS * odd) * DIVISORS * odd;
 }
 
 /* The largest multiple of `unit` that fits, by doubling and then bisection; 0: not even `unit`
@@ -129,7 +119,7 @@ find_seq (Largest *self, gint64 step, gint64 *out_good, gint64 *out_bad, GError 
       if (unit % divisor != 0 || divisor % step != 0)
         continue;
       for (gint64 value = good / divisor * divisor + divisor; value < end; value += divisor)
-        if (gcd (value, unit) == divisor)
+        if (plan_units_gcd (value, unit) == divisor)
           g_array_append_val (values, value);
       if (!bisect (self, values, &good, error))
         return FALSE;

@@ -254,3 +254,9 @@ plan_units_round_up (guint64 value, guint64 multiple)
   const guint64 rest = value % multiple;
   return rest == 0 ? value : value + (multiple - rest);
 }
+
+gint64
+plan_units_gcd (gint64 a, gint64 b)
+{
+  return b == 0 ? a : plan_units_gcd (b, a % b);
+}

@@ -40,4 +40,7 @@ gboolean plan_units_mul (guint64 a, guint64 b, const char *what, guint64 *out, G
 
 guint64 plan_units_round_up (guint64 value, guint64 multiple);
 
+/* The greatest common divisor of two numbers that are not negative; that of 0 and b is b. */
+gint64 plan_units_gcd (gint64 a, gint64 b);
+
 G_END_DECLS

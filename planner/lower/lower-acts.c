@@ -3,6 +3,7 @@
 
 #include "planner/lower/lower-acts.h"
 
+#include "planner/base/units.h"
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
@@ -210,18 +211,6 @@ close_chunk (Builder *b, gint64 first)
   b->begin = b->n_acts;
 }
 
-static gint64
-gcd (gint64 a, gint64 b)
-{
-  while (b)
-    {
-      const gint64 t = a % b;
-      a = b;
-      b = t;
-    }
-  return a;
-}
-
 /* Whether the parameters of neighbouring layers have the same places in their buckets: one layer
  * after another in one bucket, or layers of a virtual stage in buckets of their own. */
 static gboolean
@@ -243,9 +232,9 @@ chunks_per_turn (const PlanLower *lower)
       const PlanBucketCycle cycle = plan_buckets_cycle (&lower->buckets);
       if (cycle.count < 2)
         return 1;
-      layers *= ABS (cycle.step) / gcd (ABS (cycle.step), layers);
+      layers *= ABS (cycle.step) / plan_units_gcd (ABS (cycle.step), layers);
     }
-  return (guint)(layers / gcd (layers, lower->policy.chunk));
+  return (guint)(layers / plan_units_gcd (layers, lower->policy.chunk));
 }
 
 /* Joins runs that recur several at a time into one run each. */

@@ -273,6 +273,15 @@ START_TEST (rounds_up)
 }
 END_TEST
 
+START_TEST (finds_common_divisor)
+{
+  ck_assert_int_eq (plan_units_gcd (12, 18), 6);
+  ck_assert_int_eq (plan_units_gcd (18, 12), 6);
+  ck_assert_int_eq (plan_units_gcd (7, 9), 1);
+  ck_assert_int_eq (plan_units_gcd (0, 5), 5);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -293,6 +302,7 @@ main (void)
   tcase_add_test (tcase, locale_changes_nothing);
   tcase_add_test (tcase, multiplies);
   tcase_add_test (tcase, rounds_up);
+  tcase_add_test (tcase, finds_common_divisor);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
