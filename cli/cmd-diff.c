@@ -109,17 +109,6 @@ compare (CliTable *table, const Pair *pair, const char *explain, GError **error)
   return TRUE;
 }
 
-static gboolean
-check_explain (const char *explain, GError **error)
-{
-  if (!explain || strcmp (explain, "memory") == 0 || strcmp (explain, "time") == 0)
-    return TRUE;
-  g_autofree char *shown = plan_text_quote (explain);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "--explain: %s cannot be explained: it must be memory or time", shown);
-  return FALSE;
-}
-
 int
 cmd_diff (int argc, char **argv, GError **error)
 {
@@ -157,7 +146,7 @@ cmd_diff (int argc, char **argv, GError **error)
     }
   if (argc == 2)
     options.plan = g_strdup (argv[1]);
-  if (!check_explain (explain, error) || !cli_format_parse (options.format, &format, error)
+  if (!cli_check_explain (explain, error) || !cli_format_parse (options.format, &format, error)
       || !(changes ? read_changed (&options, changes, &pair, error)
                    : read_two (&options, argv + 1, &pair, error))
       || !predict (&pair, error))

@@ -348,13 +348,8 @@ static gboolean
 check_options (const char *explain, gboolean sweeps, gboolean says_p_fits,
                const char *const (*of_one)[2], guint n, GError **error)
 {
-  if (explain && strcmp (explain, "memory") != 0 && strcmp (explain, "time") != 0)
-    {
-      g_autofree char *shown = plan_text_quote (explain);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--explain: %s cannot be explained: it must be memory or time", shown);
-      return FALSE;
-    }
+  if (!cli_check_explain (explain, error))
+    return FALSE;
   for (guint i = 0; sweeps && i < n; i++)
     if (of_one[i][1])
       {

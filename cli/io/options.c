@@ -583,3 +583,40 @@ cli_model_read (const CliOptions *options, GError **error)
     return plan_model_new (options->model, error);
   return read_megatron (options, &input, error) ? g_steal_pointer (&input.model) : NULL;
 }
+
+gboolean
+cli_check_explain (const char *explain, GError **error)
+{
+  if (!explain || strcmp (explain, "memory") == 0 || strcmp (explain, "time") == 0)
+    return TRUE;
+  g_autofree char *shown = plan_text_quote (explain);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--explain: %s cannot be explained: it must be memory or time", shown);
+  return FALSE;
+}
+
+#define MAX_DEVICES 1000000
+
+GArray *
+cli_parse_gpus (const char *text, GError **error)
+{
+  g_autoptr (GArray) sizes = g_array_new (FALSE, FALSE, sizeof (gint64));
+  g_auto (GStrv) words = g_strsplit (*text ? text : " ", ",", -1); /* an empty text is one word */
+  for (char **word = words; *word; word++)
+    {
+      char *const dots = strstr (*word, "..");
+      gint64 size, last;
+      if (dots)
+        *dots = '\0';
+      if (!plan_units_parse_int (*text ? *word : text, "--gpus", 1, MAX_DEVICES, &size, error))
+        return NULL;
+      last = size;
+      if (dots
+          && !plan_units_parse_int (dots + strlen (".."), "--gpus", size, MAX_DEVICES, &last,
+                                    error))
+        return NULL;
+      for (; size <= last; size *= 2)
+        g_array_append_val (sizes, size);
+    }
+  return g_steal_pointer (&sizes);
+}

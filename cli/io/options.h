@@ -43,4 +43,11 @@ gboolean cli_options_apply (const CliOptions *options, Plan *plan, GError **erro
 /* Sets a field from "FIELD=VALUE"; errors name the option it came from. */
 gboolean cli_set_field (Plan *plan, const char *option, const char *text, GError **error);
 
+/* Whether a value of --explain is "memory" or "time"; NULL: the option was not given. */
+gboolean cli_check_explain (const char *explain, GError **error);
+
+/* Reads a value of --gpus into an array of gint64, in the order that it is written: "8..1024" is 8
+ * and its doublings up to 1024, "8,16,48" a list, of which elements may be ranges, too. */
+GArray *cli_parse_gpus (const char *text, GError **error);
+
 G_END_DECLS

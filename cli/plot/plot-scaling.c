@@ -13,7 +13,6 @@
 
 #include <string.h>
 
-#define MAX_DEVICES 1000000
 #define MAX_SIZES 32
 
 /* How often the cluster is doubled without --gpus. */
@@ -30,46 +29,23 @@ add_size (GArray *sizes, gint64 size)
     g_array_insert_val (sizes, i, size);
 }
 
-static gboolean
-add_sizes (GArray *sizes, gint64 from, gint64 to, GError **error)
-{
-  for (gint64 size = from; size <= to; size *= 2)
-    add_size (sizes, size);
-  if (sizes->len <= MAX_SIZES)
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--gpus: more than %d sizes", MAX_SIZES);
-  return FALSE;
-}
-
-/* Parses --gpus: "8..1024" is 8 and its doublings, "8,24,64" a list. Without it, sizes begin with
- * the cluster's. */
+/* The sizes that --gpus names, in order, each once. Without --gpus they are the cluster's own and
+ * its doublings. */
 static GArray *
 read_sizes (const char *text, const PlanCluster *cluster, GError **error)
 {
   g_autoptr (GArray) sizes = g_array_new (FALSE, FALSE, sizeof (gint64));
-  const gint64 devices = plan_cluster_devices (cluster);
-  if (!text)
-    return add_sizes (sizes, devices, devices << DOUBLINGS, error) ? g_steal_pointer (&sizes)
-                                                                   : NULL;
-  gint64 from = 0, to;
-  g_auto (GStrv) words = g_strsplit (text, ",", -1);
-  if (!*words) /* an empty text gives no words */
-    plan_units_parse_int (text, "--gpus", 1, MAX_DEVICES, &from, error);
-  for (char **word = words; *word; word++)
-    {
-      char *const dots = strstr (*word, "..");
-      if (dots)
-        *dots = '\0';
-      if (!plan_units_parse_int (*word, "--gpus", 1, MAX_DEVICES, &from, error))
-        return NULL;
-      to = from;
-      if (dots
-          && !plan_units_parse_int (dots + strlen (".."), "--gpus", from, MAX_DEVICES, &to, error))
-        return NULL;
-      if (!add_sizes (sizes, from, to, error))
-        return NULL;
-    }
-  return *words ? g_steal_pointer (&sizes) : NULL;
+  g_autoptr (GArray) asked = text ? cli_parse_gpus (text, error) : NULL;
+  if (text && !asked)
+    return NULL;
+  for (guint i = 0; asked && i < asked->len; i++)
+    add_size (sizes, g_array_index (asked, gint64, i));
+  for (guint i = 0; !asked && i <= DOUBLINGS; i++)
+    add_size (sizes, plan_cluster_devices (cluster) << i);
+  if (sizes->len <= MAX_SIZES)
+    return g_steal_pointer (&sizes);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--gpus: more than %d sizes", MAX_SIZES);
+  return NULL;
 }
 
 /* The points and lines drawn so far. */

@@ -72,39 +72,20 @@ add_row (Sizes *self, const AdviseInput *like, PlanCluster *cluster, const char 
   return TRUE;
 }
 
-/* Adds a row for each size: "8..1024" is 8 and its doublings up to 1024; "8,16,48" is a list. */
+/* Adds a row for each size that --gpus names. */
 static gboolean
 add_sizes (Sizes *self, const AdviseInput *like, const PlanCluster *cluster, const char *spec,
            const char *gpus, GError **error)
 {
-  g_auto (GStrv) ends = g_strsplit (gpus, "..", 2);
-  g_auto (GStrv) list = g_strsplit (gpus, ",", -1);
-  gint64 first, last;
-  if (ends[0] && ends[1])
+  g_autoptr (GArray) sizes = cli_parse_gpus (gpus, error);
+  for (guint i = 0; sizes && i < sizes->len; i++)
     {
-      if (!plan_units_parse_int (ends[0], "--gpus", 1, 1000000, &first, error)
-          || !plan_units_parse_int (ends[1], "--gpus", first, 1000000, &last, error))
-        return FALSE;
-      for (; first <= last; first *= 2)
-        {
-          PlanCluster *resized = advise_resize (cluster, first, error);
-          if (!resized)
-            return FALSE;
-          add_row (self, like, resized, spec);
-        }
-      return TRUE;
-    }
-  if (!*list)
-    return plan_units_parse_int (gpus, "--gpus", 1, 1000000, &first, error);
-  for (char **n = list; *n; n++)
-    {
-      PlanCluster *resized;
-      if (!plan_units_parse_int (*n, "--gpus", 1, 1000000, &first, error)
-          || !(resized = advise_resize (cluster, first, error)))
+      PlanCluster *resized = advise_resize (cluster, g_array_index (sizes, gint64, i), error);
+      if (!resized)
         return FALSE;
       add_row (self, like, resized, spec);
     }
-  return TRUE;
+  return sizes != NULL;
 }
 
 static gboolean

@@ -66,7 +66,8 @@ PlanCluster *plan_cluster_new_device (const char *device, GError **error);
 /* The text of an .ini file; `origin` names it in errors. */
 PlanCluster *plan_cluster_parse (const char *text, const char *origin, GError **error);
 
-/* The same nodes and network with another number of devices: whole nodes, or a part of one. */
+/* The same nodes and network with another number of devices: whole nodes, or a part of one. If
+ * `self` has a part of a node, that part is taken for the node. */
 PlanCluster *plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error);
 
 void plan_cluster_free (PlanCluster *self);
