@@ -204,11 +204,11 @@ attention_of (const ExecArgs *args, Attention *out)
       || !plan_scratch_batched_turn (kind, dims, (args->scratch_bytes - skipped) / sizeof (float),
                                      &self.turn))
     return FALSE;
-  const guint64 scores = (guint64)(self.turn.heads * self.turn.queries) * self.turn.pitch;
+  const guint64 scores = (guint64)(self.turn.heads * self.turn.queries) * self.turn.query_stride;
   self.scores = (float *)(work + skipped);
   self.dscores = self.scores + scores;
   self.dkeys = self.dscores + scores;
-  self.dvalues = self.dkeys + (guint64)self.turn.heads * self.turn.image;
+  self.dvalues = self.dkeys + (guint64)self.turn.heads * self.turn.key_stride;
   *out = self;
   return TRUE;
 }
@@ -268,7 +268,7 @@ keys_at (const Attention *self, const Turn *turn, const Heads *of, gint64 first)
 static ExecCudaMatrices
 scores_at (const Attention *self, float *scores, PlanDtype dtype)
 {
-  const gint64 in_row = (gint64)self->turn.pitch * (dtype == PLAN_DTYPE_FP32 ? 1 : 2);
+  const gint64 in_row = (gint64)self->turn.query_stride * (dtype == PLAN_DTYPE_FP32 ? 1 : 2);
   return (ExecCudaMatrices){ scores, dtype, in_row, self->turn.queries * in_row };
 }
 
@@ -315,8 +315,8 @@ softmax_of (const Attention *self, const Turn *turn)
 {
   const gint64 head = turn->sequence * self->heads + turn->first_head * self->group + turn->h;
   return (ExecCudaSoftmax){ .scores = self->scores,
-                            .pitch = self->turn.pitch,
-                            .stride = (guint64)self->turn.queries * self->turn.pitch,
+                            .pitch = self->turn.query_stride,
+                            .stride = (guint64)self->turn.queries * self->turn.query_stride,
                             .heads = (guint64)turn->heads,
                             .queries = (guint64)turn->queries,
                             .first = (guint64)(turn->first - from_key (self, turn)),
@@ -393,9 +393,9 @@ take_backward (const Attention *self, const Turn *turn, void *stream)
   const gint64 keys = keys_of (self, turn), from = from_key (self, turn);
   const ExecCudaMatrices k = keys_at (self, turn, &self->k, from),
                          v = keys_at (self, turn, &self->v, from);
-  const ExecCudaMatrices dkeys = image_at (self, turn, self->dkeys, self->dim, self->turn.image),
-                         dvalues
-                         = image_at (self, turn, self->dvalues, self->v_dim, self->turn.v_image);
+  const ExecCudaMatrices dkeys
+      = image_at (self, turn, self->dkeys, self->dim, self->turn.key_stride),
+      dvalues = image_at (self, turn, self->dvalues, self->v_dim, self->turn.value_stride);
   int code = score (self, turn, self->dim, self->scores, q, k, stream);
   if (code == 0)
     code = score (self, turn, self->v_dim, self->dscores, dout, v, stream);
@@ -433,15 +433,15 @@ keep (const Attention *self, const Turn *turn, const float *image, guint64 apart
 static int
 backward_of_heads (const Attention *self, Turn *turn, void *stream)
 {
-  const guint64 bytes
-      = (guint64)self->turn.heads * (self->turn.image + self->turn.v_image) * sizeof (float);
+  const guint64 bytes = (guint64)self->turn.heads
+                        * (self->turn.key_stride + self->turn.value_stride) * sizeof (float);
   int code = (int)cudaMemsetAsync (self->dkeys, 0, bytes, (cudaStream_t)stream);
   if (code == 0)
     code = take_turns (self, turn, take_backward, stream);
   if (code == 0)
-    code = keep (self, turn, self->dkeys, self->turn.image, &self->dk, stream);
+    code = keep (self, turn, self->dkeys, self->turn.key_stride, &self->dk, stream);
   if (code == 0)
-    code = keep (self, turn, self->dvalues, self->turn.v_image, &self->dv, stream);
+    code = keep (self, turn, self->dvalues, self->turn.value_stride, &self->dv, stream);
   return code;
 }
 

@@ -332,7 +332,7 @@ add_allgather_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->col = PLAN_VALUE_ROW_PROBS;
   node->map = map;
   node->stats = PLAN_VALUE_ROW_MAP;
-  node->is_first_permute = node->selects_shares = TRUE;
+  node->is_first_permute = node->selects_by_mask = TRUE;
   node->waits_before = node->waits = TRUE; /* the second time for the number of probabilities */
   if (b->moves_eagerly)
     move_by_indices (b, node, FALSE);

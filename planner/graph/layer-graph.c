@@ -50,8 +50,8 @@ needs (const PlanNode *node)
       return stats;
     case PLAN_NODE_PERMUTE:
       return stats | plan_value_bit (node->places)
-             | (node->selects_shares ? plan_value_bit (node->other) : 0)
-             | (node->selects_shares ? plan_value_bit (node->map) : 0);
+             | (node->selects_by_mask ? plan_value_bit (node->other) : 0)
+             | (node->selects_by_mask ? plan_value_bit (node->map) : 0);
     case PLAN_NODE_UNPERMUTE:
       return plan_value_bit (node->map);
     case PLAN_NODE_GATE:

@@ -39,7 +39,7 @@ typedef struct
   gboolean is_first_permute;   /* it sorts this rank's tokens as the router says */
   gboolean is_eager;           /* rows are moved by a framework's ops, one by one */
   gboolean goes_beside;        /* the nodes of shared experts just before it go beside it */
-  gboolean selects_shares;     /* probabilities are selected by a mask, and both are kept */
+  gboolean selects_by_mask;    /* probabilities are selected by a mask, and both are kept */
   gboolean waits;              /* the host waits here for the numbers of rows */
   gboolean waits_before;       /* or before it issues this node */
   gboolean drops;              /* `other` goes through dropout */

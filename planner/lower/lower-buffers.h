@@ -90,19 +90,19 @@ typedef struct
   gint32 scores, dscores; /* router's scores (logits) and their gradient */
   /* The router's input widened to its format, and the gradient of that. */
   gint32 wide_tokens, dwide_tokens;
-  /* Rows in fp32 to which experts' biases are added, or that shares multiply; gradient of the
-   * shared experts' score. */
-  gint32 fp32_rows[2], dgate, work, dshares;
+  /* Rows in fp32 to which experts' biases are added, or that probabilities multiply; gradient of
+   * the shared experts' score. */
+  gint32 fp32_rows[2], dgate, work, dprobs;
   /* Of all layers: biases by which routers choose, and this step's tokens of each expert. */
   gint32 balance, loads;
 } PlanLowerExperts;
 
 /* Rows of experts moved by eager ops: the mask of tokens by experts, transposed and sorted; work
- * space of the sort; the sorted order, where no value keeps it; the shares, transposed; the lists
- * of indices by which gradients of shares are put back. */
+ * space of the sort; the sorted order, where no value keeps it; the probabilities, transposed; the
+ * lists of indices by which gradients of probabilities are put back. */
 typedef struct
 {
-  gint32 mask, sorted, work, order, shares, put;
+  gint32 mask, sorted, work, order, probs, put;
 } PlanLowerMoves;
 
 /* Experts one after the other. The first of consecutive arrays, one for each expert: up, act, din.

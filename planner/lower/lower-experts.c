@@ -111,7 +111,7 @@ plan_lower_declare_router (PlanLower *self)
     self->experts.dgate
         = buffer (self, "d.shared.score", (guint64)sizes->split_rows, sizes->compute);
   const gboolean has_own_bias = plan_lower_adds_own_bias (self);
-  self->experts.dshares
+  self->experts.dprobs
       = has_own_bias ? buffer (self, "d.bias_shares", (guint64)sizes->expert_rows, PLAN_DTYPE_FP32)
                      : -1;
   const gboolean has_bias = self->model->expert_bias && !has_own_bias;
@@ -581,9 +581,9 @@ expert_activate_backward (PlanLayer *self, const PlanNode *node)
                       PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
   if (plan_lower_adds_own_bias (lower))
     {
-      plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (dprobs, REF (experts.dshares)),
+      plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (dprobs, REF (experts.dprobs)),
                           PLAN_DIMS (node->rows));
-      plan_lower_free (lower, REF (experts.dshares));
+      plan_lower_free (lower, REF (experts.dprobs));
     }
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);

@@ -198,7 +198,7 @@ end_linear_backward (PlanLayer *self, const PlanNode *node, const PlanNode *make
   if (maker)
     {
       plan_lower_await_exchange (self->lower);
-      self->is_past |= plan_node_bit ((guint)(maker - self->net->nodes));
+      self->done_backward |= plan_node_bit ((guint)(maker - self->net->nodes));
     }
   if (whole.array >= 0)
     plan_lower_free (self->lower, whole);
@@ -491,7 +491,7 @@ add_backward (PlanLayer *self, const PlanNode *node)
 static void
 node_backward (PlanLayer *self, const PlanNode *node)
 {
-  if (self->is_past >> (node - self->net->nodes) & 1)
+  if (self->done_backward >> (node - self->net->nodes) & 1)
     return;
   switch (node->kind)
     {
@@ -607,7 +607,7 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
       const PlanNodeSet whole = lower->stack->layer.repeats == PLAN_REPEATS_OUTPUTS
                                     ? plan_layer_checkpointed (layer->net, self->keep.again, i)
                                     : 0;
-      const PlanValueSet needs = layer->is_past >> i & 1 ? 0 : node->needs;
+      const PlanValueSet needs = layer->done_backward >> i & 1 ? 0 : node->needs;
       const PlanNodeSet again = whole | plan_layer_nodes_towards (layer, needs);
       layer->beside = plan_layer_gathers_beside (layer, node, again);
       const PlanValueSet sent = layer->beside ? layer->beside->reads : 0;

@@ -25,10 +25,10 @@ typedef struct
   const PlanNode *beside; /* a gather that runs beside the next product */
   /* A REDUCE_TP whose gradient the product before it gathers piece by piece. */
   const PlanNode *summed;
-  PlanNodeSet is_made; /* nodes whose output another node's ops have made already */
-  PlanNodeSet is_past; /* nodes whose backward pass ran beside a product, and is over */
-  gboolean delays;     /* ep_delay_wgrad: gradients of weights are made later */
-  PlanNodeSet delayed; /* nodes whose weights' gradients are still to be made */
+  PlanNodeSet made;          /* nodes whose output another node's ops have made already */
+  PlanNodeSet done_backward; /* nodes whose backward pass ran beside a product, and is over */
+  gboolean delays;           /* ep_delay_wgrad: gradients of weights are made later */
+  PlanNodeSet delayed;       /* nodes whose weights' gradients are still to be made */
   PlanRef delayed_of[PLAN_MAX_NODES]; /* by node: the gradient of its output, kept for that */
   PlanValueSet held;                  /* the values that are kept for that */
 } PlanLayer;

@@ -142,7 +142,7 @@ gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linea
   plan_lower_quantise_weight (self->lower, linear, self->unit);
   plan_lower_gathered_product (self->lower, &product, own);
   plan_lower_drop_quantised_weight (self->lower, linear);
-  self->is_made |= plan_node_bit ((guint)(linear - self->net->nodes));
+  self->made |= plan_node_bit ((guint)(linear - self->net->nodes));
 }
 
 /* A product and the sum of its output, piece by piece. */
@@ -154,7 +154,7 @@ summed_forward (PlanLayer *self, const PlanNode *linear, const PlanNode *sum)
   plan_lower_quantise_weight (self->lower, linear, self->unit);
   plan_lower_reduced_product (self->lower, &product, plan_layer_value (self, sum->out));
   plan_lower_drop_quantised_weight (self->lower, linear);
-  self->is_made |= plan_node_bit ((guint)(sum - self->net->nodes));
+  self->made |= plan_node_bit ((guint)(sum - self->net->nodes));
 }
 
 static void
@@ -241,7 +241,7 @@ normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
                  plan_layer_value (self, sum->out), plan_layer_value (self, sum->in),
                  plan_layer_value (self, sum->other)),
       norm, self->unit);
-  self->is_made |= plan_node_bit ((guint)(norm - self->net->nodes));
+  self->made |= plan_node_bit ((guint)(norm - self->net->nodes));
 }
 
 /* Whether this node is a sum that the kernel of its norm made. Then the norm's output exists
@@ -249,7 +249,7 @@ normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
 static gboolean
 made_norm (const PlanLayer *self, const PlanNode *node)
 {
-  return node->kind == PLAN_NODE_ADD && self->is_made >> (node - self->net->nodes) >> 1 & 1;
+  return node->kind == PLAN_NODE_ADD && self->made >> (node - self->net->nodes) >> 1 & 1;
 }
 
 static void
@@ -427,12 +427,12 @@ go_beside (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
   const PlanNodeSet bit = send ? plan_node_bit ((guint)(send - self->net->nodes)) : 0;
   if (beside->is_away && !beside->is_begun && node->module != PLAN_MODULE_SHARED)
     plan_layer_meet_rows (self);
-  if (!(nodes & bit & ~self->is_made))
+  if (!(nodes & bit & ~self->made))
     return;
   beside->is_away = beside->is_begun = TRUE;
   node_forward (self, send, nodes);
   beside->is_begun = FALSE;
-  self->is_made |= bit;
+  self->made |= bit;
 }
 
 /* Runs one node. `nodes`: all nodes of the same run. */
@@ -451,9 +451,9 @@ node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
       plan_layer_take (self, node->stats);
       plan_layer_take (self, node->saved);
     }
-  if (!(self->is_made & bit))
+  if (!(self->made & bit))
     run_node (self, node, nodes);
-  self->is_made &= ~bit;
+  self->made &= ~bit;
 }
 
 void

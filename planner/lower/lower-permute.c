@@ -4,10 +4,10 @@
  * and sorted, so that the set entries come first, expert by expert. The chosen rows are selected by
  * index, and come back by being added to zeros. In autograd's backward pass the two change places.
  *
- * The gradient of selecting single shares by index sorts the indices first (PyTorch's
+ * The gradient of selecting single probabilities by index sorts the indices first (PyTorch's
  * aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel; native/cuda/SortStable.cu).
  *
- * Rows times their shares, and biases of experts. */
+ * Rows times their routing probabilities, and biases of experts. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -18,9 +18,9 @@
 #define SMALL_SORT 4096 /* numbers that one block sorts in place (native/cuda/Sort.cpp) */
 #define FEW_SORTS 128   /* fewer sorts than this, of longer lists, are done as one sort of pairs */
 
-/* Lists of indices, all live at once while the gradients of shares are put back: the places, the
- * same sorted, numbers from 0 on, and these in the order of the sorted places; then what a radix
- * sort of several digits goes through, as large as the first two. */
+/* Lists of indices, all live at once while the gradients of probabilities are put back: the places;
+ * the places sorted; numbers from 0 on; and these numbers in the order of the sorted places. A
+ * radix sort of several digits needs two more, as large as the first two. */
 enum
 {
   PUT_WHERE,
@@ -44,12 +44,12 @@ eager_permute (const PlanLower *self)
   return NULL;
 }
 
-/* Whether rows of experts are padded before they are sorted: then each expert has a sort of its
- * own, and shares are selected as rows are. */
+/* Whether rows of experts are padded before they are sorted. Then each expert has a sort of its
+ * own, and probabilities are selected by the indices of the rows. */
 static gboolean
 pads (const PlanLower *self, const PlanNode *node)
 {
-  return self->sizes->pads && !node->selects_shares;
+  return self->sizes->pads && !node->selects_by_mask;
 }
 
 static gint64
@@ -80,7 +80,7 @@ plan_lower_declare_moves (PlanLower *self)
 {
   const PlanNode *node = eager_permute (self);
   PlanLowerMoves *moves = &self->moves;
-  moves->mask = moves->sorted = moves->work = moves->order = moves->shares = moves->put = -1;
+  moves->mask = moves->sorted = moves->work = moves->order = moves->probs = moves->put = -1;
   if (!node)
     return;
   const gint64 scores = scores_of (node);
@@ -88,7 +88,7 @@ plan_lower_declare_moves (PlanLower *self)
   moves->mask = buffer (self, "mask.turned", scores, PLAN_DTYPE_U8);
   moves->sorted = buffer (self, "mask.sorted", scores, PLAN_DTYPE_U8);
   moves->work = buffer (self, "mask.work", sort_work (self, node), PLAN_DTYPE_I64);
-  moves->shares = buffer (self, "shares.turned", scores, self->sizes->router);
+  moves->probs = buffer (self, "shares.turned", scores, self->sizes->router);
   if (!keeps_order)
     moves->order = buffer (self, "mask.order", scores, PLAN_DTYPE_I64);
   if (keeps_order)
@@ -159,47 +159,48 @@ find_rows (PlanLayer *self, const PlanNode *node)
 }
 
 static void
-select_shares (PlanLayer *self, const PlanNode *node)
+select_probs (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef index
       = plan_layer_value (self, node->places != PLAN_NO_VALUE ? node->places : node->stats);
-  plan_lower_alloc (lower, REF (moves.shares));
-  turn (lower, node, REF (moves.shares), plan_layer_value (self, node->other));
+  plan_lower_alloc (lower, REF (moves.probs));
+  turn (lower, node, REF (moves.probs), plan_layer_value (self, node->other));
   if (pads (lower, node))
     {
       plan_layer_take (self, node->places);
       copy (lower, index, plan_layer_value (self, node->stats), node->depth);
     }
   plan_layer_take (self, node->col);
-  select_rows (lower, PLAN_REFS (plan_layer_value (self, node->col), REF (moves.shares), index),
+  select_rows (lower, PLAN_REFS (plan_layer_value (self, node->col), REF (moves.probs), index),
                node->depth, 1, scores_of (node));
-  plan_lower_free (lower, REF (moves.shares));
+  plan_lower_free (lower, REF (moves.probs));
 }
 
-/* Selects rows and their shares. `selects_shares`: the shares come after the rows. */
+/* Selects rows and their probabilities. Where these are selected by a mask, they come after the
+ * rows. */
 static void
 permute (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   find_rows (self, node);
-  if (!node->selects_shares)
-    select_shares (self, node);
+  if (!node->selects_by_mask)
+    select_probs (self, node);
   plan_layer_take (self, node->out);
   select_rows (lower,
                PLAN_REFS (plan_layer_value (self, node->out), plan_layer_value (self, node->in),
                           plan_layer_value (self, node->stats)),
                node->depth, node->cols, node->rows);
   plan_lower_free (lower, REF (moves.mask));
-  if (node->selects_shares)
-    select_shares (self, node);
+  if (node->selects_by_mask)
+    select_probs (self, node);
 }
 
-/* Puts the gradients of shares back to where the shares were selected. Indices of single numbers
+/* Puts the gradients of probabilities back to where these were selected. Indices of single numbers
  * are sorted first; PyTorch multiplies them by a stride before and divides by it behind, two
  * copies. */
 static void
-put_shares (PlanLayer *self, const PlanNode *node, PlanRef dprobs, PlanRef row_dprobs)
+put_probs (PlanLayer *self, const PlanNode *node, PlanRef dprobs, PlanRef row_dprobs)
 {
   PlanLower *lower = self->lower;
   const gint64 rows = node->depth, scores = scores_of (node);
@@ -241,18 +242,18 @@ permute_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
   plan_lower_alloc (lower, dprobs);
-  put_shares (self, node, dprobs, row_dprobs);
+  put_probs (self, node, dprobs, row_dprobs);
   plan_lower_free (lower, row_dprobs);
 }
 
-/* Joins runs of rows in their new order, and their shares in the same way. */
+/* Joins runs of rows in their new order, and their probabilities in the same way. */
 static void
-join (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in, PlanRef shares)
+join (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in, PlanRef probs)
 {
   plan_lower_compute (self->lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (out, in),
                       PLAN_DIMS (node->rows * node->cols, node->pieces, node->rows * node->cols));
-  if (shares.array >= 0)
-    plan_lower_compute (self->lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (shares, shares),
+  if (probs.array >= 0)
+    plan_lower_compute (self->lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (probs, probs),
                         PLAN_DIMS (node->rows, node->pieces, node->rows));
 }
 
@@ -321,7 +322,7 @@ plan_layer_scale_rows (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, wide);
 }
 
-/* By autograd the gradients of rows and of shares each take an fp32
+/* By autograd the gradients of rows and of probabilities each take an fp32
  * product; the first CAST between such rows stands for the second of these. */
 void
 plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node)
@@ -362,8 +363,8 @@ plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node)
 
 /* --- biases of experts -------------------------------------------------------------------- */
 
-/* Our own kernels add biases of both products alike, to the second's times the experts' shares, by
- * which the activation has scaled what that product reads. */
+/* Our own kernels add biases of both products alike, to the second's times the routing
+ * probabilities, by which the activation has scaled what that product reads. */
 gboolean
 plan_lower_adds_own_bias (const PlanLower *self)
 {
@@ -389,28 +390,28 @@ add_own_bias (PlanLayer *self, const PlanNode *node, PlanRef counts)
                       PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
 }
 
-/* What the last product's bias says of the shares is added to what the activation says of them
- * (expert_activate_backward). */
+/* What the last product's bias says of the probabilities is added to what the activation says of
+ * them (expert_activate_backward). */
 static void
 own_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts)
 {
   PlanLower *lower = self->lower;
-  const PlanRef none = PLAN_REF_NONE, dshares = REF (experts.dshares);
+  const PlanRef none = PLAN_REF_NONE, dprobs = REF (experts.dprobs);
   const gboolean is_last = is_last_product (node);
   if (is_last)
-    plan_lower_alloc (lower, dshares);
+    plan_lower_alloc (lower, dprobs);
   plan_lower_compute (lower, PLAN_OP_ADD_EXPERT_BIAS_BWD,
                       PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
                                  plan_layer_gradient (self, node->out), counts,
                                  is_last ? plan_layer_value (self, PLAN_VALUE_ROW_PROBS) : none,
                                  is_last ? plan_lower_weight (lower, node->bias, self->unit) : none,
-                                 is_last ? dshares : none),
+                                 is_last ? dprobs : none),
                       PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
   plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
 }
 
-/* Adds the bias of an expert's last product, times the experts' shares, which are fp32: rows and
- * biases are added expert by expert, joined, and rounded, by eager ops (experts.py,
+/* Adds the bias of an expert's last product, times the routing probabilities, which are fp32: rows
+ * and biases are added expert by expert, joined, and rounded, by eager ops (experts.py,
  * TEGroupedMLP._apply_bias). The bias of the first product is part of that product. */
 static void
 add_bias (PlanLayer *self, const PlanNode *node)
@@ -433,8 +434,8 @@ add_bias (PlanLayer *self, const PlanNode *node)
 }
 
 /* Backward pass of add_bias by autograd: widens the gradient to fp32, and rounds it for the rows.
- * The gradients of biases and of shares each take an fp32 product and a sum over it. Both sums are
- * counted as those of biases, as they read equally much. */
+ * The gradients of biases and of probabilities each take an fp32 product and a sum over it. Both
+ * sums are counted as those of biases, as they read equally much. */
 static void
 bias_backward (PlanLayer *self, const PlanNode *node)
 {

@@ -245,8 +245,8 @@ plan_layer_sequential_backward (PlanLayer *self, const PlanNode *down)
                      plan_lower_ref (lower->sequential.din + (gint32)e));
   self->live &= ~(plan_value_bit (act->in) | plan_value_bit (act->out));
   give_input (self, up);
-  self->is_past |= plan_node_bit ((guint)(act - self->net->nodes))
-                   | plan_node_bit ((guint)(up - self->net->nodes));
+  self->done_backward |= plan_node_bit ((guint)(act - self->net->nodes))
+                         | plan_node_bit ((guint)(up - self->net->nodes));
   const PlanRef din = plan_layer_take_share (self, up->in);
   join (lower, din, REF (sequential.din), rows_of (lower, 0) * up->depth);
   for (gint64 e = 0; e < experts; e++)

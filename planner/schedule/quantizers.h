@@ -7,8 +7,8 @@
  * update, from the magnitudes of all ranks and micro batches. Transformer Engine makes one after
  * each pass of a micro batch; here neither the order of passes nor recompute makes a difference.
  *
- * The sites of all layers lie in one buffer. An op in a layer names the layer's part of it, as an
- * array that wraps around at 1. */
+ * The sites of all layers lie in one buffer. An op refers to the part of its layer: the reference
+ * keeps to that one buffer (PlanRef.modulus is 1) and moves through its elements with the layer. */
 #pragma once
 #include "planner/model/tensor.h"
 #include <glib.h>

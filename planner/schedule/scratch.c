@@ -198,9 +198,9 @@ whole_turn (PlanOpKind kind, const gint64 *dims)
   return (PlanBatchedTurn){
     .heads = dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_heads : PLAN_DIM_ATTENTION_kv_heads],
     .queries = MIN (seq, TURN_QUERIES),
-    .pitch = plan_units_round_up ((guint64)seq, 4),
-    .image = plan_units_round_up ((guint64)(seq * dim), 4),
-    .v_image = plan_units_round_up ((guint64)(seq * v_dim), 4),
+    .query_stride = plan_units_round_up ((guint64)seq, 4),
+    .key_stride = plan_units_round_up ((guint64)(seq * dim), 4),
+    .value_stride = plan_units_round_up ((guint64)(seq * v_dim), 4),
   };
 }
 
@@ -209,9 +209,9 @@ whole_turn (PlanOpKind kind, const gint64 *dims)
 static guint64
 turn_elements (PlanOpKind kind, const PlanBatchedTurn *turn, gint64 queries)
 {
-  const guint64 scores = (guint64)queries * turn->pitch;
+  const guint64 scores = (guint64)queries * turn->query_stride;
 
-  return is_forward (kind) ? scores : 2 * scores + turn->image + turn->v_image;
+  return is_forward (kind) ? scores : 2 * scores + turn->key_stride + turn->value_stride;
 }
 
 guint64

@@ -40,13 +40,13 @@ guint64 plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims);
  * are then done in turns. */
 guint64 plan_scratch_batched_elements (PlanOpKind kind, const gint64 *dims);
 
-/* One turn: `queries` of each of `heads` key heads, within one sequence. Distances in elements:
- * `pitch` between the scores of two queries, `image` and `v_image` between the gradients of two key
- * heads' keys and of their values. */
+/* One turn: `queries` of each of `heads` key heads, within one sequence. Strides are in elements:
+ * `query_stride` from one query's scores to the next one's, `key_stride` and `value_stride` from
+ * the gradients of one key head's keys, or values, to those of the next head. */
 typedef struct
 {
   gint64 heads, queries;
-  guint64 pitch, image, v_image;
+  guint64 query_stride, key_stride, value_stride;
 } PlanBatchedTurn;
 
 /* The largest turn for which there is room. FALSE: there is not enough for one query. */

@@ -362,7 +362,7 @@ START_TEST (biases_are_those_of_loops)
   g_auto (Tensor) shares = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 1);
   g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
   g_auto (Tensor) dbias = tensor_blank (other, biases);
-  g_auto (Tensor) dshares = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
+  g_auto (Tensor) dprobs = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
   g_autofree double *want = g_new (double, n + 1);
   Pass pass = { { rows, cols, groups }, { out.value, bias.value }, NULL, want, n };
 
@@ -373,7 +373,7 @@ START_TEST (biases_are_those_of_loops)
   check_close (&out, want, 1e-6, "add_expert_bias");
   run_kernel (PLAN_OP_ADD_EXPERT_BIAS_BWD,
               OPERANDS (&dbias, &dout, &counts, has_shares ? &shares : NULL, &bias,
-                        has_shares ? &dshares : NULL),
+                        has_shares ? &dprobs : NULL),
               pass.dims, format);
   g_autofree double *want_dbias = slow_gradient (slow_bias, &pass, 1, biases, dout.value);
   check_close (&dbias, want_dbias, 2e-6, "add_expert_bias_bwd");
@@ -381,7 +381,7 @@ START_TEST (biases_are_those_of_loops)
   g_autofree double *want_dshares
       = slow_gradient (slow_shares, &pass, 0, (guint64)rows, dout.value);
   if (has_shares)
-    check_close (&dshares, want_dshares, 2e-6, "add_expert_bias_bwd, of shares");
+    check_close (&dprobs, want_dshares, 2e-6, "add_expert_bias_bwd, of shares");
 }
 END_TEST
 
@@ -439,14 +439,14 @@ START_TEST (rows_are_sorted_and_come_back)
   g_auto (Tensor) out = tensor_blank (format, (guint64)(sorted * cols));
   g_auto (Tensor) row_shares = tensor_blank (PLAN_DTYPE_FP32, (guint64)sorted);
   g_auto (Tensor) back = tensor_blank (format, (guint64)(rows * cols));
-  g_auto (Tensor) dshares = tensor_blank (PLAN_DTYPE_FP32, (guint64)(rows * experts));
+  g_auto (Tensor) dprobs = tensor_blank (PLAN_DTYPE_FP32, (guint64)(rows * experts));
   g_autofree double *want = g_new (double, rows *cols);
   const gint32 *counts = (const gint32 *)map.data + entries - experts;
   gint64 at = 0;
 
   run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&map, &routes, NULL), map_dims, format);
   run_kernel (PLAN_OP_PERMUTE, OPERANDS (&out, &in, &map, &row_shares, &shares), dims, format);
-  run_kernel (PLAN_OP_UNPERMUTE, OPERANDS (&back, &out, &map, &dshares, &row_shares), dims, format);
+  run_kernel (PLAN_OP_UNPERMUTE, OPERANDS (&back, &out, &map, &dprobs, &row_shares), dims, format);
   for (gint64 e = 0; e < experts; e++)
     {
       const gint64 first = at;
@@ -458,7 +458,7 @@ START_TEST (rows_are_sorted_and_come_back)
             ck_assert (tensor_get (&out, (guint64)(at * cols + c))
                        == tensor_get (&in, (guint64)(row * cols + c)));
           ck_assert (!goes || tensor_get (&row_shares, (guint64)at) == share);
-          ck_assert (tensor_get (&dshares, (guint64)(row * experts + e)) == (goes ? share : 0));
+          ck_assert (tensor_get (&dprobs, (guint64)(row * experts + e)) == (goes ? share : 0));
           at += goes;
         }
       ck_assert_int_eq (counts[e], at - first);
