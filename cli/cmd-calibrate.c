@@ -198,7 +198,7 @@ scope_new (const char *gpu, const char *stack, const Fitted *fitted, const Advis
         continue;
       add_sample (&self, FIT_BEFORE, run, 1e-6 * row->before_ns);
       add_sample (&self, FIT_AFTER, run, 1e-6 * row->after_ns);
-      add_sample (&self, FIT_LEFT_OUT, run, 1e-6 * row->left_ns);
+      add_sample (&self, FIT_LEFT_OUT, run, 1e-6 * row->without_part_ns);
     }
   for (guint i = 0; i < before->runs->len; i++)
     {
@@ -592,7 +592,7 @@ finish (const SimAdjustments *set, const Question *question, const Fitted *fitte
   all.samples[FIT_LEFT_OUT] = g_array_new (FALSE, FALSE, sizeof (PlanSample));
   for (guint i = 0; i < fitted->rows->len; i++)
     add_sample (&all, FIT_LEFT_OUT, fitted->runs->pdata[i],
-                1e-6 * g_array_index (fitted->rows, SimObservation, i).left_ns);
+                1e-6 * g_array_index (fitted->rows, SimObservation, i).without_part_ns);
   const double error_pct = mean_abs_pct (&all, FIT_LEFT_OUT, &n);
   g_array_unref (all.samples[FIT_LEFT_OUT]);
   if (question->is_dry)

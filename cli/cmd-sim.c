@@ -207,7 +207,7 @@ print_stages (const AdvisePrediction *p)
       cli_table_add_real (table, advise_mib (t->memory.device), 1);
     }
   cli_table_print (table, CLI_FORMAT_TABLE);
-  printf ("all else is of stage %u, which takes most memory\n\n", p->fullest);
+  printf ("all other figures are of stage %u, which takes most memory\n\n", p->fullest);
 }
 
 static void
@@ -360,7 +360,7 @@ check_options (const char *explain, gboolean sweeps, gboolean says_p_fits,
   if (!says_p_fits || sweeps)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "--p-fits is for a sweep (--sweep): of one plan the probability is printed");
+               "--p-fits is for a sweep (--sweep): for one plan the probability is printed");
   return FALSE;
 }
 
@@ -390,7 +390,7 @@ cmd_sim (int argc, char **argv, GError **error)
     { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
       "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
     { "tokens", 0, 0, G_OPTION_ARG_STRING, &tokens,
-      "that a run trains on, as in 15T: how long it takes, and what it costs", "N" },
+      "tokens of a whole run, as in 15T: prints how long it takes and what it costs", "N" },
     { "price", 0, 0, G_OPTION_ARG_STRING, &price, "USD per GPU and hour", "USD" },
     { "goodput", 0, 0, G_OPTION_ARG_STRING, &goodput,
       "share of the time of --tokens in which it trains; 1 by default: steps alone", "SHARE" },

@@ -5,8 +5,8 @@
 G_BEGIN_DECLS
 
 /* Escapes any bytes as text between tags or in quotes. What XML does not allow, and characters that
- * change the direction of writing, become U+FFFD, so that nothing reads otherwise than it is. The
- * caller frees. */
+ * change the direction of writing, become U+FFFD, so that no text is shown in another order than it
+ * has. The caller frees. */
 char *cli_html_escape (const char *text);
 
 /* Adds `text`, escaped, between two pieces of markup. */

@@ -129,8 +129,8 @@ add_front (Page *self, GError **error)
   g_autofree char *words = g_strdup_printf (
       "Plans that no other one beats in both, up to %.0f %% more time than the best takes. "
       "needed_mib is what a device has to have for a plan to fit with a probability of %g; "
-      "device_mib is what it is predicted to take. The numbers in the picture are those of the "
-      "table; pointing at a mark shows its plan, too.",
+      "device_mib is what the plan is predicted to take. The numbers in the picture are those of "
+      "the table; pointing at a mark shows its plan, too.",
       self->choice->question->front, self->choice->p_fits);
   cli_report_add_paragraph (&self->page, words);
   if (!cli_plot_front (self->query, self->choice, path, NULL, &marks, error))

@@ -16,8 +16,9 @@ typedef struct
   CliStoredRun *run;
 } Page;
 
+/* Begins the page with what ran, where and how it ended. */
 static void
-add_what (Page *self, const char *title)
+add_summary (Page *self, const char *title)
 {
   const DbRun *row = &self->run->row;
   g_autoptr (GArray) rows = cli_rows_new ();
@@ -78,14 +79,15 @@ comparison (const CliStoredRun *run)
   return table;
 }
 
+/* `why`: why there is no trace to compare; NULL where there is one. */
 static void
 add_comparison (Page *self, const GError *why)
 {
   g_autoptr (CliTable) table = comparison (self->run);
-  g_autofree char *words
-      = g_strdup_printf ("What was predicted when it began, by the set of parameters %s, beside "
-                         "what was measured; times in milliseconds, memory in MiB of a rank.",
-                         self->run->row.params_id ? self->run->row.params_id : "not recorded");
+  g_autofree char *words = g_strdup_printf (
+      "What was predicted when the run began, by the set of parameters %s, beside "
+      "what was measured; times in milliseconds, memory in MiB of a rank.",
+      self->run->row.params_id ? self->run->row.params_id : "not recorded");
   cli_report_add_heading (&self->page, "Predicted and measured");
   cli_report_add_paragraph (&self->page, words);
   cli_report_add_table (&self->page, table);
@@ -93,7 +95,7 @@ add_comparison (Page *self, const GError *why)
     cli_report_add_paragraph (&self->page, why->message);
 }
 
-#define MOST_ROWS 20
+#define MOST_ROWS 20 /* of the table of steps; half are the first and half the last steps */
 
 static CliTable *
 step_table (const GArray *steps)
@@ -195,7 +197,7 @@ cli_report_run (CliStoredRun *run, const CliOptions *options, GError **error)
   if (!cli_report_begin (&self.page, title, error))
     return NULL;
   cli_stored_run_load_traces (options, run, &why);
-  add_what (&self, title);
+  add_summary (&self, title);
   add_comparison (&self, why);
   const gboolean ok = add_losses (&self, error) && add_step (&self, error);
   add_plan (&self);

@@ -724,12 +724,12 @@ context_new (Options *options)
 {
   const GOptionEntry entries[] = {
     { "ranks", 0, 0, G_OPTION_ARG_STRING, &options->ranks,
-      "ranks at work side by side; the launcher's number, without one 1", "N" },
+      "ranks at work side by side; by default as many as a launcher started, or 1", "N" },
     { "threads", 0, 0, G_OPTION_ARG_STRING, &options->threads,
-      "that compute in each rank on processors; its share of the cores by default", "N" },
+      "threads that compute in each rank on processors; its share of the cores by default", "N" },
     { "cluster", 0, 0, G_OPTION_ARG_STRING, &options->cluster,
-      "what they lie on, with the network between its nodes: a file; machines like this one "
-      "by default",
+      "the cluster that the ranks are on, with the network between its nodes; machines like "
+      "this one by default",
       "NAME:NODES|FILE" },
     { "backend", 0, 0, G_OPTION_ARG_STRING, &options->backend,
       "what computes: processors, or GPUs in a build with CUDA; cpu by default", "cpu|cuda" },

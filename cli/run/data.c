@@ -21,7 +21,7 @@ check_options (const CliDataOptions *options, GError **error)
   else if ((options->epochs || options->is_shuffled || options->shuffles_documents)
            && !options->data)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                 "%s: synthetic text has no end: say of what with --data FILE",
+                 "%s needs --data FILE: synthetic text has neither an end nor an order",
                  options->epochs        ? "--epochs"
                  : options->is_shuffled ? "--shuffle"
                                         : "--shuffle-documents");

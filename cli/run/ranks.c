@@ -225,7 +225,7 @@ cli_ranks_parse_threads (const char *text, gint64 *out, GError **error)
   if (cli_backend.device == PLAN_DEVICE_CPU)
     return plan_units_parse_int (text, "--threads", 1, 1024, out, error);
   g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                       "--threads: are of ranks on processors, and these are on GPUs");
+                       "--threads is for ranks on processors, and these are on GPUs");
   return FALSE;
 }
 

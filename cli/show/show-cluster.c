@@ -21,7 +21,7 @@ typedef struct
   const char *name;
   double value; /* 0 where a fact is unknown */
   const char *unit;
-  double scale; /* value in `scaled_unit`, which tables use, over value in `unit` */
+  double scale; /* what turns `value` into `scaled_unit`, which tables use */
   const char *scaled_unit;
   const char *summary;
 } Derived;
@@ -71,12 +71,12 @@ add_count (CliTable *table, const char *fact, gint64 value, const char *source, 
 
 /* Adds a fact: for people in the unit in which it is written, for programs in the base unit. */
 static void
-add_fact (CliTable *table, const PlanCluster *c, PlanFact fact, gboolean is_friendly)
+add_fact (CliTable *table, const PlanCluster *c, PlanFact fact, gboolean is_for_people)
 {
   g_autofree char *text = plan_cluster_print_fact (c, fact);
   const char *unit = plan_fact_unit (fact);
   char *blank = strchr (text, ' ');
-  if (is_friendly && blank)
+  if (is_for_people && blank)
     {
       *blank = '\0';
       unit = blank + 1;
@@ -95,13 +95,13 @@ add_fact (CliTable *table, const PlanCluster *c, PlanFact fact, gboolean is_frie
 }
 
 static void
-add_derived (CliTable *table, const Derived *derived, gboolean is_friendly)
+add_derived (CliTable *table, const Derived *derived, gboolean is_for_people)
 {
-  const double value = derived->value * (is_friendly ? derived->scale : 1);
+  const double value = derived->value * (is_for_people ? derived->scale : 1);
   g_autofree char *text
-      = plan_units_format_real (is_friendly ? floor (value * 10 + 0.5) / 10 : value);
+      = plan_units_format_real (is_for_people ? floor (value * 10 + 0.5) / 10 : value);
   if (derived->value > 0)
-    add_row (table, derived->name, text, is_friendly ? derived->scaled_unit : derived->unit,
+    add_row (table, derived->name, text, is_for_people ? derived->scaled_unit : derived->unit,
              DERIVED, derived->summary);
 }
 
@@ -113,24 +113,25 @@ show_as_table (const PlanCluster *c, CliFormat format)
                                        { "unit", FALSE },
                                        { "source", FALSE },
                                        { "meaning", FALSE } };
-  const gboolean is_friendly = format == CLI_FORMAT_TABLE;
+  const gboolean is_for_people = format == CLI_FORMAT_TABLE;
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   Derived derived[N_DERIVED];
-  if (is_friendly)
+  if (is_for_people)
     printf ("%s: %s, %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT "\n", c->name, c->device_name,
             c->nodes, c->devices_per_node);
   add_row (table, "device", c->device_name, "", c->source,
-           c->kind == PLAN_DEVICE_CPU ? "ranks on processors" : "what computes");
+           c->kind == PLAN_DEVICE_CPU ? "ranks on processors" : "the device of each rank");
   if (c->site)
-    add_row (table, "site", c->site, "", c->source, "whose machines: their hosts are alike");
+    add_row (table, "site", c->site, "", c->source,
+             "where the machines are: the hosts of a site are alike");
   add_count (table, "nodes", c->nodes, c->source, "nodes");
   add_count (table, "devices_per_node", c->devices_per_node, c->source, "devices of a node");
   for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
     if (plan_cluster_knows (c, f))
-      add_fact (table, c, f, is_friendly);
+      add_fact (table, c, f, is_for_people);
   derive (c, derived);
   for (guint i = 0; i < N_DERIVED; i++)
-    add_derived (table, &derived[i], is_friendly);
+    add_derived (table, &derived[i], is_for_people);
   cli_table_print (table, format);
 }
 
@@ -393,9 +394,10 @@ cli_keep_cluster (const PlanCluster *cluster, const char *db, GError **error)
 {
   if (is_taken (cluster->name))
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--keep: %s is a name of fsdplan's own; give it another in an .ini file",
-                   cluster->name);
+      g_set_error (
+          error, PLAN_ERROR, PLAN_ERROR_INVALID,
+          "--keep: %s is a name of fsdplan's own; give the cluster another name in an .ini file",
+          cluster->name);
       return FALSE;
     }
   g_autoptr (DbStore) store = db_store_open (db, error);

@@ -18,15 +18,15 @@ static const char *const part_names[PLAN_N_PARTS] = {
 
 static const char *const part_meanings[PLAN_N_PARTS] = {
   [PLAN_PART_EMBEDDING] = "a row for each token of the vocabulary",
-  [PLAN_PART_POSITIONS] = "a row for each position that is learned",
-  [PLAN_PART_ATTENTION] = "products into and out of attention",
-  [PLAN_PART_MLP] = "of dense layers",
+  [PLAN_PART_POSITIONS] = "a row for each position, where positions are learned",
+  [PLAN_PART_ATTENTION] = "projections into and out of attention",
+  [PLAN_PART_MLP] = "the MLPs of dense layers",
   [PLAN_PART_NORMS] = "scales, and biases where there are any",
-  [PLAN_PART_BIASES] = "of products",
-  [PLAN_PART_ROUTER] = "what chooses experts",
-  [PLAN_PART_EXPERTS] = "those that tokens are sent to",
-  [PLAN_PART_OUTPUT] = "the product that makes logits",
-  [PLAN_PART_SHARED_EXPERTS] = "those that every token meets",
+  [PLAN_PART_BIASES] = "biases of linear layers",
+  [PLAN_PART_ROUTER] = "linear layers that choose experts",
+  [PLAN_PART_EXPERTS] = "the experts to which tokens are sent",
+  [PLAN_PART_OUTPUT] = "the linear layer that makes logits",
+  [PLAN_PART_SHARED_EXPERTS] = "the experts that every token uses",
 };
 
 static void
@@ -110,7 +110,7 @@ in_words (guint64 count)
  * its main gradient and Adam's two moments. */
 #define TRAINED_BYTES (2 + 4 * 4)
 
-/* Prints what somebody wants to know of a model first. */
+/* Prints a model's size, shape and memory in three sentences, above the table. */
 static void
 print_summary (const PlanModel *model)
 {
@@ -121,15 +121,16 @@ print_summary (const PlanModel *model)
   g_autofree char *trained = plan_units_format_size (TRAINED_BYTES * n);
   printf ("%s, family %s: %s parameters", model->name, model->family, all);
   if (model->experts > 0)
-    printf (", of which a token meets %s (%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT " experts)",
+    printf (", of which a token uses %s (%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT " experts)",
             active, model->topk, model->experts);
   printf ("\n%" G_GINT64_FORMAT " layers of width %" G_GINT64_FORMAT
           ", sequences of up to %" G_GINT64_FORMAT " tokens%s\n",
           model->layers, model->hidden, model->max_seq,
           model->tied_embeddings ? ", embedding and output layer are one" : "");
-  printf ("%s in bf16; %s to train with Adam in mixed precision, before activations, over all GPUs "
-          "together\n\n",
-          stored, trained);
+  printf (
+      "%s in bf16; %s to train with Adam in mixed precision, without activations, over all GPUs "
+      "together\n\n",
+      stored, trained);
 }
 
 /* Adds a cell of the column "meaning", which only the table for people has. */
@@ -148,7 +149,7 @@ add_counts (CliTable *table, const PlanModel *model)
   guint64 parts[PLAN_N_PARTS];
   cli_table_add (table, "parameters");
   cli_table_add_int (table, (gint64)plan_model_count (model, parts));
-  add_meaning (table, "numbers that are trained");
+  add_meaning (table, "all trained parameters");
   for (guint i = 0; i < PLAN_N_PARTS; i++)
     {
       g_autofree char *name = g_strconcat ("  of which ", part_names[i], NULL);
@@ -162,7 +163,7 @@ add_counts (CliTable *table, const PlanModel *model)
     {
       cli_table_add (table, "  active for a token");
       cli_table_add_int (table, (gint64)plan_model_active_parameters (model));
-      add_meaning (table, "all but the experts that it does not visit");
+      add_meaning (table, "the dense parameters and the experts that one token uses");
     }
   if (model->mtp > 0)
     {

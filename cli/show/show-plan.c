@@ -31,6 +31,7 @@ elements_of (const PlanTensor *tensors, guint n)
   return elements;
 }
 
+/* Finds the numbers that follow from a resolved plan. */
 static void
 derive (const PlanCase *of, Figure *out)
 {
@@ -41,7 +42,8 @@ derive (const PlanCase *of, Figure *out)
   gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
   gint64 embedding = (gint64)b[PLAN_BUCKET_EMBEDDING].padded;
   gint64 head = (gint64)b[PLAN_BUCKET_HEAD].padded;
-  if (layout->by_size) /* padding is of buckets, which may span layers: it is left out here */
+  if (layout->by_size) /* buckets are padded, and may span layers: a layer has no padding of its own
+                        */
     {
       g_auto (PlanBuckets) buckets = { 0 };
       plan_buckets_init (&buckets, of->model, &layout->rule);
@@ -215,9 +217,9 @@ cli_show_stacks (CliFormat format)
         add_stack_row (table, stack->name, change->date, change->source, change->summary);
       for (guint r = 0; (release = plan_stack_release (stack, r)); r++)
         add_stack_row (table, stack->name, plan_stack_release_date (stack->id, release), release,
-                       "a release: behaves as of the day its branch left the main one");
+                       "a release: behaves as on the day when its branch left the main one");
       add_stack_row (table, stack->name, stack->newest, stack->source,
-                     "the newest that is known; meant where no date is given");
+                     "the newest that is known; used where no date is given");
     }
   cli_table_print (table, format);
 }

@@ -6,7 +6,8 @@
 G_BEGIN_DECLS
 
 /* Prints the resolved plan, numbers that follow from it, and its hazards. As a table it is a
- * complete plan file, except that it lacks the cluster of a stored run. */
+ * plan file that other commands read; it has no cluster line if the cluster is that of a stored
+ * run. */
 gboolean cli_show_plan (const AdviseInput *input, CliFormat format, GError **error);
 
 /* Print every field with its values; every rule and hazard; every stack with its changes by

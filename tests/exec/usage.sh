@@ -153,11 +153,11 @@ expect 1 "^fsdplan: $work: is a directory, not a file" $run --data "$work"
 expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
 expect 1 "^fsdplan: --data: several are WEIGHT:FILE,WEIGHT:FILE" $run --data "0.5 $work/a 0.5 $work/b"
 expect 2 "x.idx: header: it has 34 bytes, and the file 0: it is truncated" $run --data "$work/x"
-expect 2 "^fsdplan: --shuffle: synthetic text has no end" $run --shuffle
+expect 2 "^fsdplan: --shuffle needs --data FILE: synthetic text" $run --shuffle
 expect 2 "^fsdplan: --epochs and --steps each say how long" $run --data "$work/zeros.u16" --epochs 1 --steps 2
 expect 2 "zeros.u16 has no index, which would say where documents end" $run --data "$work/zeros.u16" --set doc_tokens=3
 expect 2 "zeros.u16 has no index, which would say where documents begin" $run --data "$work/zeros.u16" --shuffle-documents
-expect 2 "--shuffle-documents: synthetic text has no end" $run --shuffle-documents
+expect 2 "--shuffle-documents needs --data FILE: synthetic text" $run --shuffle-documents
 expect 2 "--document-end: attention goes over whole sequences and every token is learned" $run --data "$work/zeros.u16" --document-end 0
 expect 2 "eod_mask_loss=on: say which token ends documents with --document-end TOKEN" $run --set eod_mask_loss=on
 expect 1 "eod_mask_loss=on with a mean for each micro batch is modelled and not executed yet: use per_token_loss=on" \
