@@ -453,7 +453,7 @@ fit_modes (const GPtrArray *runs, SimObservation *rows, const SimAdjustments *ba
         return FALSE;
       for (guint i = 0; i < runs->len; i++)
         if (rows[i].part == 1 && !rows[i].has_experts)
-          sim_offset_add (&offset, &rows[i], rows[i].left_ns, 1);
+          sim_offset_add (&offset, &rows[i], rows[i].without_part_ns, 1);
       g_array_append_val (offsets, offset);
     }
   const SimErrorRange found

@@ -199,7 +199,8 @@ db_store_finish_run (DbStore *self, gint64 run_id, const char *state, const char
   return db_transaction_commit (&transaction, error);
 }
 
-/* Whether a run's process no longer exists, on this host, so that it can never be ended. */
+/* Whether a run that is stored as running belongs to a process of this host that no longer exists,
+ * so that nothing will ever end it. */
 static gboolean
 is_interrupted (const DbRun *run)
 {

@@ -32,7 +32,7 @@ gboolean db_store_migrate (DbStore *self, GError **error);
 /* Makes a database in memory without tables; `path` is its name in messages. */
 DbStore *db_store_new_empty (const char *path, GError **error);
 
-/* Checks the rows; the error names the first that breaks a rule. */
+/* Checks all rows by the rules of db/check.c; the error names the first row that breaks one. */
 gboolean db_store_check_rows (DbStore *self, GError **error);
 
 /* TRUE if the store has no faults, or FSDPLAN_DEBUG_CHECK is not set. */
@@ -64,8 +64,8 @@ void db_query_put_value (DbQuery *self, const sqlite3_value *value); /* of anoth
 /* Runs a statement that returns no rows, after which it can be filled again. */
 gboolean db_query_run (DbQuery *self, GError **error);
 
-/* Use as while (db_query_next ()) take columns; db_query_end then tells whether an error ended
- * it. */
+/* Use as while (db_query_next ()) take columns. db_query_end then tells whether it was an error
+ * that ended the loop. */
 gboolean db_query_next (DbQuery *self);
 gboolean db_query_end (DbQuery *self, GError **error);
 

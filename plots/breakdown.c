@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Where time and memory of several plans go: a bar for each plan and quantity, cut into parts. */
 #include "config.h"
 
 #include "plots/labels.h"
@@ -31,7 +32,7 @@ static const struct
 };
 #define N_TIMES G_N_ELEMENTS (times)
 
-/* The parts of memory: the categories, and last what the device holds outside of tensors. */
+/* The parts of memory: the categories, and last what the device holds besides tensors. */
 #define N_MEMORIES (PLAN_N_CATEGORIES + 1)
 #define BESIDE "beside tensors"
 
@@ -188,8 +189,8 @@ plot_breakdown_data (const PlotBreakdown *plans, guint n_plans)
   return g_string_free (make_data (plans, n_plans), FALSE);
 }
 
-/* Sets the variables on parts: "n_time = 2", "array time[2] = ['compute', 'idle']", and the colour
- * of each. */
+/* Sets the variables on parts: "n_time = 2", "array time[2] = ['compute', 'idle']", and
+ * "array time_place[2] = [1, 7]", the place of each among all parts, by which it is coloured. */
 static void
 set_parts (const Quantity *self, const char *name, const PlotBreakdown *plans, guint n_plans,
            PlotFigure *figure)

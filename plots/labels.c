@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Labels beside points, each where it covers nothing; and in text output numbers, with a list
+ * below. */
 #include "config.h"
 
 #include "plots/labels.h"
@@ -14,7 +16,7 @@
 /* Long labels are broken into lines, and cut where that is not enough. */
 #define MAX_LINES 4
 static const guint widths[]
-    = { 28, 60 }; /* in characters; the wider one is for where there is no room */
+    = { 28, 60 }; /* in characters; the wider one is tried where the narrower one has no room */
 
 typedef struct
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Losses of runs by step, and their evaluations. */
 #include "config.h"
 
 #include "planner/base/error.h"

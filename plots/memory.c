@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Live memory by category over a step, stacked, with its peak. */
 #include "config.h"
 
 #include "plots/plot-private.h"
@@ -15,7 +16,7 @@ static const char script[] =
 /* memory.gp has a colour for each. */
 G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
 
-/* Numbers of stretches of time of which each is shown at its fullest moment. */
+/* A step is drawn in at most so many stretches of time, each by its fullest moment. */
 #define STRETCHES 500
 #define MEASURED_STRETCHES 150
 

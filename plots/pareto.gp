@@ -3,8 +3,8 @@
 # x_from, x_to, y_from, y_to    ranges of the axes
 # left, right, bottom, top      edges of the plot, as parts of the picture
 # n_front, n_others, n_unfit    how many points there are
-# n_numbers                     numbers: in a text in place of points, else up and left of them, where
-#                               no plan can be
+# n_numbers                     numbers of the front's points: text output has them in place of points,
+#                               pictures above and left of the points, where no plan can be
 # numbers_above, numbers_below  lines beside the plot of a text
 # capacity, capacity_key        of the device, GiB, 0: not known; and in words
 # memory                        which memory it is

@@ -71,8 +71,8 @@ is_loss (const PlanOp *op)
   return op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
 }
 
-/* Adds the boxes of spans [begin, end), which lie between two exchanges: a pass, or both on the
- * last stage. */
+/* Adds the boxes of spans [begin, end), which lie between two exchanges. They are one pass, or on
+ * the last stage a forward and a backward pass. */
 static void
 add_boxes (const View *self, GArray *boxes, const PlanTraceView *view, guint stage, guint begin,
            guint end)

@@ -45,8 +45,8 @@ void plot_figure_set_title (PlotFigure *self, const char *title, const char *not
 void plot_figure_set_real (PlotFigure *self, const char *name, double value);
 void plot_figure_set_text (PlotFigure *self, const char *name, const char *value);
 
-/* Draws to a temporary place, then moves the result to `path`. *out_text, if given, is NULL unless
- * path was. */
+/* Draws to a temporary place, then moves the result to `path`. Without a path *out_text is the
+ * figure as text; otherwise it is NULL. */
 gboolean plot_figure_draw (PlotFigure *self, char **out_text, GError **error);
 
 /* Writes text output that needs no gnuplot: the title, `body` and the footer. */

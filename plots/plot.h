@@ -11,7 +11,8 @@ G_BEGIN_DECLS
 /* One configuration in a figure of memory and performance. */
 typedef struct
 {
-  const char *label; /* in the list below, where the point is of the front; NULL: not there */
+  const char *label; /* for the list below the figure, if the point is on the front; NULL: the point
+                        is not listed */
   double memory_gib;
   double tokens_per_s;
   gboolean fits;

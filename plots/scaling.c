@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Throughput and efficiency against the number of GPUs, a line for each plan. */
 #include "config.h"
 
 #include "plots/plot-private.h"
@@ -67,7 +68,7 @@ add_point (GArray *lines, const PlotScalingPoint *point)
   g_array_append_vals (line_at (lines, i)->points, point, 1);
 }
 
-/* The points that fit, as lines, in the order in which these begin. */
+/* Joins the points that fit to lines; lines are in the order of their first points. */
 static GArray *
 find_lines (const PlotScalingPoint *points, guint n_points)
 {
@@ -134,7 +135,7 @@ plot_scaling_data (const PlotScalingPoint *points, guint n_points)
   return g_string_free (make_data (lines), FALSE);
 }
 
-/* Most names in a note; if there are more, all are only counted. */
+/* The most names in a note. If more lines fit nowhere, the note only says how many. */
 #define MAX_NAMES 3
 
 /* Whether a point and the one before it are on one line, and neither fits. */

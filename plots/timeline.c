@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The streams of a step, a row each; of a long step, the kernels around the end of the forward
+ * pass. */
 #include "config.h"
 
 #include "plots/plot-private.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory against step time as one or two fields vary, a line along the first. */
 #include "config.h"
 
 #include "plots/labels.h"
@@ -11,7 +12,8 @@ static const char script[] =
 #include "plots/tradeoff.gp.inc"
     ;
 
-/* Edges of the plot, in parts of the picture. Labels are placed here, so gnuplot is told. */
+/* Edges of the plot, as parts of the picture. They are fixed, so that labels can be placed here
+ * before gnuplot draws. */
 static const PlotBox area = { 0.085, 0.975, 0.2, 0.885 };
 
 /* tradeoff.gp has a colour, a dash and a point type for each. */

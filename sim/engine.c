@@ -83,18 +83,20 @@ wait_for (SimEngine *self, SimClock *ready, const SimClock *other, gboolean prov
     }
   const gint64 closer[SIM_LEVELS]
       = { other->drift[0] - ready->drift[0], other->drift[1] - ready->drift[1] };
-  const gboolean is_other = apart != 0 ? apart > 0 : closer[1] != 0 ? closer[1] > 0 : closer[0] > 0;
+  const gboolean other_is_later = apart != 0       ? apart > 0
+                                  : closer[1] != 0 ? closer[1] > 0
+                                                   : closer[0] > 0;
   for (guint level = 0; level < SIM_LEVELS; level++)
-    sim_engine_note (self, level, is_other ? apart : -apart,
-                     is_other ? -closer[level] : closer[level]);
-  if (is_other)
+    sim_engine_note (self, level, other_is_later ? apart : -apart,
+                     other_is_later ? -closer[level] : closer[level]);
+  if (other_is_later)
     set_clock (ready, other, proves);
 }
 
 /* Waits for an event that each iteration finds under another id. The prediction of when the events
  * under those ids happened is kept in `seen`, to be checked at the end of the iteration. */
 static SimClock
-later_moving (SimEngine *self, SimClock ready, guint32 event, guint level)
+wait_for_moving (SimEngine *self, SimClock ready, guint32 event, guint level)
 {
   const SimClock *clock = sim_engine_clock (self, SIM_CLOCK_EVENTS + event);
   SimMoving seen = { .event = event, .decides = clock->at > ready.at, .clock = ready };
@@ -142,7 +144,7 @@ find_ready (SimEngine *self, const SimIssue *issue, const SimClock *group, SimCl
     wait_for (self, ready, group, proves);
   for (guint i = 0; i < issue->n_waits; i++)
     if (proves && is_moving (self, issue->waits[i], issue->wait_level[i]))
-      *ready = later_moving (self, *ready, issue->waits[i], (guint)issue->wait_level[i]);
+      *ready = wait_for_moving (self, *ready, issue->waits[i], (guint)issue->wait_level[i]);
     else
       wait_for (self, ready, &events[issue->waits[i]], proves);
 }

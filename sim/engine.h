@@ -44,7 +44,8 @@ typedef enum
 {
   SIM_ISSUE_WORK,
   SIM_ISSUE_SYNC, /* the host waits for a stream */
-  SIM_ISSUE_HOLD, /* a stream waits: alloc, free and wait take no time of host or stream */
+  SIM_ISSUE_HOLD, /* a stream waits for events: alloc, free and wait, which take no time themselves
+                   */
 } SimIssueKind;
 
 /* An op as the engine sees it, its references resolved to event ids. */
@@ -74,7 +75,7 @@ SimIssueKind sim_issue_kind (PlanOpKind kind);
 
 /* An event that an op waits for during a proof, though no op of the proven iteration has recorded
  * it. Later iterations wait for another event in its place, which must have happened at the time
- * that `clock` predicts, or no later where it does not decide. */
+ * that `clock` predicts; where the event does not decide when the op starts, no later than that. */
 typedef struct
 {
   guint32 event;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The caching allocator is PyTorch's: blocks are cut from segments it got from the driver and never
- * gives back. Requests of at most SMALL come from segments of SMALL_SEGMENT, larger ones up to
+ * gives back. Requests of at most SMALL come from segments of SMALL_SEGMENT, larger ones below
  * LARGE from segments of LARGE_SEGMENT, others from segments of their own, rounded up. A free block
- * is chosen by best fit and split when what is left is worth keeping; neighbours merge. Expandable
- * segments are one per size class and grow at their end, in multiples of the smaller two sizes. */
+ * is chosen by best fit and split when what is left is worth keeping; neighbours merge. An
+ * expandable segment serves a whole pool and grows at its end, by multiples of SMALL_SEGMENT or
+ * LARGE_SEGMENT. */
 #include "config.h"
 
 #include "sim/memory.h"
@@ -14,7 +15,7 @@
 #define SMALL SIM_MEMORY_SMALL
 #define SMALL_SEGMENT (2 * PLAN_MIB)
 #define LARGE (10 * PLAN_MIB)
-#define LARGE_SEGMENT SIM_MEMORY_SHORT
+#define LARGE_SEGMENT SIM_MEMORY_LARGE_SEGMENT
 #define SEGMENT_MULTIPLE (2 * PLAN_MIB)
 #define NO_BLOCK G_MAXUINT32
 
@@ -161,7 +162,8 @@ unlist_free (SimMemory *self, guint32 block)
   g_array_remove_index (list, i);
 }
 
-/* The rest of a block that is larger than was asked for becomes a free block of its own. */
+/* Splits a block that is larger than was asked for: its rest becomes a free block of its own, where
+ * it is worth keeping. */
 static void
 split (SimMemory *self, guint32 block, guint64 bytes)
 {
@@ -182,7 +184,8 @@ split (SimMemory *self, guint32 block, guint64 bytes)
   list_free (self, index);
 }
 
-/* Makes room at the end of the segment, which begins with what is free there. */
+/* Makes a block at the end of an expandable segment. A free block that ends there becomes larger.
+ */
 static guint32
 grow (SimMemory *self, guint64 bytes, guint pool)
 {

@@ -14,8 +14,8 @@ G_BEGIN_DECLS
 /* Requests of at most this many bytes share small segments. */
 #define SIM_MEMORY_SMALL PLAN_MIB
 
-/* Largest segment that several requests may share. */
-#define SIM_MEMORY_SHORT (20 * PLAN_MIB)
+/* The size of the segments that several large requests may share. */
+#define SIM_MEMORY_LARGE_SEGMENT (20 * PLAN_MIB)
 
 /* Blocks come from pools: large and small requests have their own, and so have some streams. */
 #define SIM_MEMORY_POOLS 8

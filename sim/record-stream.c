@@ -41,7 +41,7 @@ sim_pace_of (const PlanSchedule *schedule, const SimCost *cost)
 static void
 find_used (SimRecordStream *self, const PlanSchedule *schedule)
 {
-  g_array_set_size (self->is_used, plan_schedule_n_buffers (schedule));
+  g_array_set_size (self->is_in_collective, plan_schedule_n_buffers (schedule));
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
@@ -49,7 +49,7 @@ find_used (SimRecordStream *self, const PlanSchedule *schedule)
           = op->kind < PLAN_N_OPS && plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE;
       for (guint i = 0; is_collective && i < PLAN_MAX_REFS; i++)
         if (op->refs[i].array >= 0)
-          g_array_index (self->is_used, gboolean, op->refs[i].array) = TRUE;
+          g_array_index (self->is_in_collective, gboolean, op->refs[i].array) = TRUE;
     }
 }
 
@@ -64,9 +64,9 @@ void
 sim_record_stream_begin (SimRecordStream *self, const PlanSchedule *schedule,
                          const PlanStack *stack, const SimPace *pace)
 {
-  if (!self->is_used)
-    self->is_used = g_array_new (FALSE, TRUE, sizeof (gboolean));
-  g_array_set_size (self->is_used, 0);
+  if (!self->is_in_collective)
+    self->is_in_collective = g_array_new (FALSE, TRUE, sizeof (gboolean));
+  g_array_set_size (self->is_in_collective, 0);
   self->n_over = self->n_waiting = 0;
   self->over_at = G_MAXUINT64;
   self->issued = 0;
@@ -82,7 +82,7 @@ sim_record_stream_begin (SimRecordStream *self, const PlanSchedule *schedule,
 void
 sim_record_stream_clear (SimRecordStream *self)
 {
-  g_clear_pointer (&self->is_used, g_array_unref);
+  g_clear_pointer (&self->is_in_collective, g_array_unref);
   g_clear_pointer (&self->waiting, g_free);
   self->room = 0;
 }
@@ -120,7 +120,7 @@ done (const SimRecordStream *self)
 /* Returns after how many launches by the host the device has done the first `issued` of them. The
  * quotient is a first guess, off by its rounding. */
 guint64
-sim_record_stream_over_early (const SimRecordStream *self, guint64 issued)
+sim_record_stream_done_at (const SimRecordStream *self, guint64 issued)
 {
   const guint64 full = issued + SIM_RECORD_STREAM_MOST;
   const double quotient = (double)issued / self->done_share;

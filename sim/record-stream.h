@@ -41,12 +41,12 @@ typedef struct
   gboolean is_on; /* the stack's allocator waits for collectives, and the host is the faster one */
   double done_share; /* share of the issued launches that the device has done, while its queue is
                         not full */
-  guint64 full_from; /* launches from there on are over after the queue is full */
+  guint64 full_from; /* number of launches from which on the queue is full before they are over */
   guint64 issued;    /* launches since host and device last met */
   guint64 over_at;   /* number of launches by which the oldest waiting block comes free; none waits:
                         never */
-  GArray *is_used;   /* gboolean per buffer array: some collective uses it */
-  SimWaiting *waiting; /* oldest first; the first n_over of them were handed out again */
+  GArray *is_in_collective; /* gboolean per buffer array: some collective uses it */
+  SimWaiting *waiting;      /* oldest first; the first n_over of them were handed out again */
   guint n_over, n_waiting, room;
 } SimRecordStream;
 
@@ -56,7 +56,7 @@ void sim_record_stream_clear (SimRecordStream *self);
 
 /* Used by the inline functions below. */
 void sim_record_stream_make_room (SimRecordStream *self);
-guint64 sim_record_stream_over_early (const SimRecordStream *self, guint64 issued);
+guint64 sim_record_stream_done_at (const SimRecordStream *self, guint64 issued);
 
 static inline void
 sim_record_stream_issue (SimRecordStream *self, guint64 launches)
@@ -76,14 +76,14 @@ sim_record_stream_find_next (SimRecordStream *self)
     }
   const guint64 issued = self->waiting[self->n_over].issued;
   self->over_at = issued >= self->full_from ? issued + SIM_RECORD_STREAM_MOST
-                                            : sim_record_stream_over_early (self, issued);
+                                            : sim_record_stream_done_at (self, issued);
 }
 
 /* Gives a block back. FALSE: it comes free at once; TRUE: it waits for a collective. */
 static inline gboolean
 sim_record_stream_give_back (SimRecordStream *self, guint array, guint32 block)
 {
-  if (!self->is_on || !g_array_index (self->is_used, gboolean, array))
+  if (!self->is_on || !g_array_index (self->is_in_collective, gboolean, array))
     return FALSE;
   if (self->n_waiting == self->room)
     sim_record_stream_make_room (self);

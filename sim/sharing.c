@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* During a proof (engine.h) the spells beside an op must keep their place relative to it in all
+/* How long an op takes beside others, from the spells of other streams (sharing.h).
+ *
+ * During a proof (engine.h) the spells beside an op must keep their place relative to it in all
  * later iterations: an edge of a spell that lies within the op must have the op's drift, and all
  * other edges must stay outside. */
 #include "config.h"
@@ -15,15 +17,14 @@
 #define LANE_BITS 16
 #define LANES(number) ((guint64)(number)*G_GUINT64_CONSTANT (0x0001000100010001))
 
-/* Added to a value after `number` was taken from it, sets the lane's highest bit if the value is
- * above `number`. */
+/* A lane's value is above `number` where value + TOP - number has the lane's highest bit set. */
 #define TOP 0x7fff
 
 G_STATIC_ASSERT (sizeof (SimLoad) == sizeof (guint64));
 
-/* The largest number of streams that have spells at the same time. Neither the host nor compute
- * ever has any; and a pipeline, which alone uses the streams `next` and `prev`, has no replicas,
- * which alone use `outer_gather` and `outer_reduce`. */
+/* The largest number of streams that have spells at the same time. The host and compute never have
+ * any. Of two more pairs only one is in use: `next` and `prev` are of pipelines, `outer_gather` and
+ * `outer_reduce` of replicas, and a pipeline has no replicas. */
 #define BUSY_STREAMS (PLAN_N_STREAMS - 4)
 
 /* The largest sum that `above` forms in a lane: what all spells and one op use, and TOP - WHOLE. */
@@ -105,7 +106,7 @@ pace_beside (const Others *others, guint64 wanted)
 /* Whether any spell may slow an op of `stream`. The sum of all spells, without those of its own
  * stream, is checked first. */
 static gboolean
-can_share (const SimEngine *self, guint stream, guint64 wanted)
+can_be_slowed (const SimEngine *self, guint stream, guint64 wanted)
 {
   const SimOccupancy *o = &self->occupancy;
   Others most = { 0, 0 };
@@ -270,7 +271,7 @@ sim_sharing_run (SimEngine *self, const SimIssue *issue, const SimClock *start)
   if (issue->stream == PLAN_STREAM_COMPUTE && self->occupied)
     forget_past (self, start);
   const guint streams = others_of (self, issue->stream);
-  if (ns > 0 && streams && can_share (self, issue->stream, wanted))
+  if (ns > 0 && streams && can_be_slowed (self, issue->stream, wanted))
     {
       ns = run_beside (self, streams, issue, start->at);
       if (self->n_proofs > 0)

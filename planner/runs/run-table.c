@@ -186,10 +186,10 @@ check_cell (PlanRunColumn column, const char *text, GError **error)
   g_return_val_if_reached (FALSE);
 }
 
-/* Takes the cells of a row, one for each column of the header. An empty cell counts as not
- * given. */
+/* Moves the cells of a line into a row, one for each column of the header. An empty cell counts as
+ * not given. */
 static gboolean
-take_cells (PlanRunTable *self, GPtrArray *cells, PlanRunRow *row, GError **error)
+fill_row (PlanRunTable *self, GPtrArray *cells, PlanRunRow *row, GError **error)
 {
   if (cells->len != self->header->len)
     {
@@ -281,7 +281,7 @@ read_row (PlanRunTable *self, guint64 line, GPtrArray *cells)
 {
   g_auto (PlanRunRow) row = { .line = line };
   g_autoptr (GError) error = NULL;
-  if (!take_cells (self, cells, &row, &error))
+  if (!fill_row (self, cells, &row, &error))
     {
       tell_wrong (self, line, error->message);
       return;

@@ -103,7 +103,10 @@ state_bytes (const PlanCase *of)
   const guint64 grads = shards_grads && plan_stack_collects (of->stack) ? 0
                         : shards_grads                                  ? sum.shared
                                                                         : sum.whole;
-  const gboolean rests = !(shards_grads && of->stack->weights.rounds_as_gathered && has_main);
+  /* Where a stack rounds the main weights as it gathers them, there are no other weights between
+   * steps. */
+  const gboolean keeps_weights
+      = !(shards_grads && of->stack->weights.rounds_as_gathered && has_main);
   /* Embedding and head, which belong to no layer, may stay gathered for the whole step. */
   const guint64 whole = shards_weights && of->stack->weights.outer == PLAN_OUTER_STAYS
                             ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded
@@ -111,9 +114,9 @@ state_bytes (const PlanCase *of)
                             : 0;
   const guint64 weights = shards_weights ? sum.shared : sum.whole;
   const guint64 others = MIN (sum.whole - sum.linear, weights - linear + whole) - sum.lent;
-  guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), others)
-                               + plan_dtype_bytes (plan_gathered_dtype (plan), linear)
-                         : 0)
+  guint64 bytes = (keeps_weights ? plan_dtype_bytes (plan_weights_dtype (plan), others)
+                                       + plan_dtype_bytes (plan_gathered_dtype (plan), linear)
+                                 : 0)
                   + plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), grads)
                   + plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
   if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
@@ -181,9 +184,9 @@ is_static (PlanValueId id)
   return id == PLAN_VALUE_JOINED || id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL;
 }
 
-/* The bytes that one layer of a kind keeps for the backward passes of its first `n` nodes, as a
- * layer that full recompute does not cover (recompute_method=block leaves some so), or that it has
- * just computed again. The layer's output is the next layer's input. */
+/* The bytes that one layer of a kind keeps for the backward passes of its first `n` nodes. It holds
+ * for layers without full recompute, and for one that has just been recomputed. The layer's output
+ * is not counted here, as it is the next layer's input. */
 static guint64
 kept_by_nodes (const PlanCase *of, guint kind, guint n)
 {
@@ -344,7 +347,8 @@ whole_bytes (const PlanCase *of)
          + (left > first ? grads : 0);
 }
 
-/* Layers of a backward pass that the bound looks at, from the last one on. It may look at any. */
+/* Layers of a backward pass that the bound looks at, from the last one on. With fewer the bound is
+ * lower, but still a bound. */
 #define LAYERS_LOOKED_AT 16
 
 /* The memory of a layer in its backward pass. */
@@ -356,7 +360,7 @@ typedef struct
   guint64 most;     /* peak of gradient buckets and the layer's own kept activations, in bytes */
 } Unit;
 
-/* The bucket of a layer's weights that are no experts'. */
+/* The bucket of those weights of a layer that belong to no expert. */
 static PlanBucketKind
 main_bucket (const PlanCase *of, guint kind)
 {
@@ -408,7 +412,8 @@ unit_of_kind (const PlanCase *of, guint kind)
   return unit;
 }
 
-/* The units whose weights are gathered ahead of the one in use, where that is sure. */
+/* The number of units whose weights are gathered ahead of the one in use; 0 where it is not sure.
+ */
 static gint64
 units_ahead (const PlanCase *of, gint64 unit)
 {
@@ -420,11 +425,12 @@ units_ahead (const PlanCase *of, gint64 unit)
                  + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1 ? b[PLAN_BUCKET_EXPERTS].padded
                                                                   : 0));
   const gint64 ahead = elements > 0 ? (limit + elements - 1) / elements : 0;
-  const gboolean in_turn
+  const gboolean is_in_turn
       = value[PLAN_DOUBLE_BUFFER] == PLAN_DOUBLE_BUFFER_OFF
         && (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_FULL || value[PLAN_RECOMPUTE_LAYERS] == 1);
-  /* Units that the head's hook gathered for nothing may be dropped once more (lower-acts.c). */
-  return in_turn && unit >= 2 * ahead ? ahead : 0;
+  /* The first units may be dropped before the backward pass reaches them: the output layer's hook
+   * has gathered them too early (lower-acts.c). */
+  return is_in_turn && unit >= 2 * ahead ? ahead : 0;
 }
 
 /* Whether weights are gathered and gradients reduced unit by unit, with buffers of their own. */
@@ -454,7 +460,8 @@ pool_bytes (const PlanCase *of)
   return goes_by_unit (of) && has_pools (of) ? 2 * (all.weights + all.buckets) : 0;
 }
 
-/* The reductions in flight, oldest first, without the bytes of the head. */
+/* The reductions in flight, oldest first: elements [first, n). The output layer's bytes are not
+ * counted. */
 typedef struct
 {
   guint64 elements[LAYERS_LOOKED_AT + 1], bytes[LAYERS_LOOKED_AT + 1];
@@ -481,8 +488,8 @@ pop (InFlight *self)
 /* Bytes of activations, gathered weights and gradients in flight that are live at once in the
  * backward pass. As the products of a layer run, the layers before it still keep their activations,
  * and reductions of later ones are waited for only when more than a communication unit is in
- * flight. Where the head's gradients are in flight first they are left out, which lets no other
- * reduction end later; a prediction module completes them behind its own. */
+ * flight. The output layer's gradients are left out where they are reduced first: without them no
+ * other reduction ends later. A prediction module's layer is reduced before them. */
 static guint64
 backward_bytes (const PlanCase *of)
 {
@@ -582,10 +589,11 @@ plan_bound_leanest (const Plan *plan, const PlanLean *lean, Plan *out_plan)
 {
   Plan least = *plan;
   /* Stages of PyTorch's pipelines keep their weights gathered. */
-  const gboolean keeps
+  const gboolean keeps_weights
       = plan->value[PLAN_PP] > 1 && plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_FSDP2;
   if (lean->strategy != PLAN_UNSET)
-    shard (&least, keeps ? MIN (lean->strategy, PLAN_STRATEGY_OPTIM_GRADS) : lean->strategy);
+    shard (&least,
+           keeps_weights ? MIN (lean->strategy, PLAN_STRATEGY_OPTIM_GRADS) : lean->strategy);
   if (lean->has_bf16)
     narrow (&least);
   else if (lean->has_bf16_comm)
@@ -602,14 +610,14 @@ plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_bat
   Plan relaxed = *plan;
   const gint64 stack = plan->value[PLAN_STACK] % PLAN_STACK_BASE;
   /* PyTorch's FSDP always shards gradients, and the ranks over which it does so decide how long a
-   * micro batch's reductions take. Where no gradients are sharded, GEMMs add to them as they do in
-   * this plan. Only Megatron-LM's AdamW offers these formats, and only its
-   * distributed optimizer can read gradients in their own format. */
+   * micro batch's reductions take. */
   if (stack == PLAN_STACK_FSDP1 || stack == PLAN_STACK_FSDP2)
     SET (&relaxed, STRATEGY, OPTIM_GRADS);
   else
     shard (&relaxed, PLAN_STRATEGY_NO_SHARD);
   SET (&relaxed, PRECISION_AWARE, OFF);
+  /* Where the relaxed plan shards no gradients but this one does, GEMMs still write gradients as in
+   * this plan. Only an optimizer that takes gradients in their own format has them in bf16. */
   if (stack == PLAN_STACK_MEGATRON_FSDP || stack == PLAN_STACK_NATIVE)
     {
       SET (&relaxed, GRAD_ACCUM_FUSION, OFF);

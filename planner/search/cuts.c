@@ -95,20 +95,20 @@ cut_by_loss (const PlanModel *model, double loss, PlanCut *cut, double *out_slow
   return *out_slowest <= LOPSIDED * ((double)model->layers + loss) / (double)cut->stages;
 }
 
-/* Adds a cut with overlap_param_gather on, off, or both. With it on, some stacks let each stage
- * wait in turn for its own gathers while the pipeline fills, though virtual stages gather at once.
- * With it off, all stages gather at the same time before they compute, which is quicker than many
- * gathers in turn. */
+/* Adds a cut with overlap_param_gather on, off, or both. In some stacks, while
+ * the pipeline fills with it on, stages gather one after the other (with virtual stages, all at the
+ * same time). With it off, all stages gather at the same time before they compute, which is quicker
+ * where stages are many. */
 static void
-add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
+add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutFixed fixed)
 {
   const gboolean is_plain = cut.n_virtual == 1;
   cut.gathers_beside = TRUE;
-  if (told.has_gathers || !is_plain || cut.stages <= 2
+  if (fixed.has_gathers || !is_plain || cut.stages <= 2
       || stack->weights.whole != PLAN_WHOLE_IN_TURN)
     g_array_append_val (cuts, cut);
   cut.gathers_beside = FALSE;
-  if (told.has_gathers || (is_plain && cut.stages > 1))
+  if (fixed.has_gathers || (is_plain && cut.stages > 1))
     g_array_append_val (cuts, cut);
 }
 
@@ -116,20 +116,20 @@ add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
  * exists. FALSE where there is neither. */
 static gboolean
 add_layout (GArray *cuts, const PlanModel *model, const PlanStack *stack, PlanCut cut, double loss,
-            PlanCutTold told)
+            PlanCutFixed fixed)
 {
   double slowest, by_loss;
   PlanCut other = cut;
   const gboolean is_even = stack->pipeline.deal == PLAN_DEAL_REST
                                ? cut_with_rest (model, loss, &cut, &slowest)
                                : cut_evenly (model, loss, &cut, &slowest);
-  const gboolean has_other = !told.has_layout && cut.stages > 1
+  const gboolean has_other = !fixed.has_layout && cut.stages > 1
                              && cut_by_loss (model, loss, &other, &by_loss)
                              && !(is_even && by_loss > GAIN * slowest);
   if (has_other)
-    add_cut (cuts, other, stack, told);
-  else if (is_even || told.has_layout || (told.has_virtual && cut.n_virtual > 1))
-    add_cut (cuts, cut, stack, told);
+    add_cut (cuts, other, stack, fixed);
+  else if (is_even || fixed.has_layout || (fixed.has_virtual && cut.n_virtual > 1))
+    add_cut (cuts, cut, stack, fixed);
   else
     return FALSE;
   return TRUE;
@@ -137,16 +137,16 @@ add_layout (GArray *cuts, const PlanModel *model, const PlanStack *stack, PlanCu
 
 static void
 add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 stages, double loss,
-          PlanCutTold told)
+          PlanCutFixed fixed)
 {
   /* Our own runtime is offered no virtual stages unless they are asked for: its steps are short
    * where it has stages, and interleaved schedules take long to simulate. */
-  const gboolean is_plain = stages == 1 || (stack->id == PLAN_STACK_NATIVE && !told.has_virtual);
+  const gboolean is_plain = stages == 1 || (stack->id == PLAN_STACK_NATIVE && !fixed.has_virtual);
   gint64 last = 0;
   for (gint64 n = 1; n <= (is_plain ? 1 : model->layers / stages); n++)
     {
       const PlanCut cut = { .stages = stages, .n_virtual = n };
-      if ((told.has_virtual || n >= 2 * last) && add_layout (cuts, model, stack, cut, loss, told))
+      if ((fixed.has_virtual || n >= 2 * last) && add_layout (cuts, model, stack, cut, loss, fixed))
         last = n;
     }
 }
@@ -160,7 +160,7 @@ plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster)
 
 GArray *
 plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
-              gint64 seq, PlanCutTold told)
+              gint64 seq, PlanCutFixed fixed)
 {
   GArray *cuts = g_array_new (FALSE, FALSE, sizeof (PlanCut));
   const double loss = layers_of_loss (model, seq);
@@ -173,7 +173,7 @@ plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStac
       if (stack->pipeline.deal == PLAN_DEAL_COST)
         g_array_append_val (cuts, cut);
       else
-        add_cuts (cuts, model, stack, stages, loss, told);
+        add_cuts (cuts, model, stack, stages, loss, fixed);
     }
   return cuts;
 }
@@ -187,6 +187,8 @@ has_layers_to_recompute (const Plan *plan, const Plan *base, const PlanModel *mo
          || n <= (model->layers + 2 + parts - 1) / parts;
 }
 
+/* Whether so many virtual stages still help: the bubble of n is (stages - 1) / (micro batches * n)
+ * of the compute. */
 static gboolean
 gains_by_virtual (const Plan *plan, const Plan *base, const PlanCluster *cluster)
 {

@@ -22,24 +22,25 @@ typedef struct
 typedef struct
 {
   gboolean has_virtual, has_layout, has_gathers;
-} PlanCutTold;
+} PlanCutFixed;
 
-/* Whether pipelines are searched where nothing is said of them. Not for stack=fsdp2: Qwen3-235B on
- * 256 GPUs took 28 s of processors in place of 1.7, and 405B on 512 13 in place of 0.7, for the
- * same answers, none with stages. Not for stack=native on GPUs, where any strategy may have stages:
- * for 70B on 64 GPUs these made 8 million plans, and the search took 70 s in place of one. */
+/* Whether pipelines are searched although the user says nothing about them. They are not for
+ * stack=fsdp2: with them searches took far longer (Qwen3-235B on 256 GPUs: 28 s of CPU time, not
+ * 1.7 s; Llama 405B on 512 GPUs: 13 s, not 0.7 s) and answered the same, always without stages.
+ * They are not for stack=native on GPUs, where any strategy may have stages: for a 70B model on 64
+ * GPUs that made 8 million plans, and the search took 70 s, not 1 s. */
 gboolean plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster);
 
 /* Lists the cuts to search, as PlanCut. The number of stages divides the devices. For each number
- * of stages the layers are divided evenly, with embedding and loss counted where only that divides
- * them; where it makes the slowest stage quicker, or no even cut exists, the end stages have fewer
- * layers in proportion to the cost of the loss instead; and where no number of virtual stages
- * divides the layers, the last virtual stage takes what is left. Each number of virtual stages
- * tried is at least twice the one before, since those between differ by less than predictions err;
- * when vpp is told, all numbers are listed. For a stack that cuts by cost only the number of stages
- * varies. */
+ * of stages the layers are divided evenly; embedding and loss are counted as layers where only that
+ * makes them divisible. Where no number of virtual stages divides the layers, the last virtual
+ * stage takes what is left. Where no even cut exists, or an uneven one makes the slowest stage
+ * quicker, the stages at the ends have fewer layers instead, by what the loss costs. Each number of
+ * virtual stages tried is at least twice the one before, since those between differ by less than
+ * predictions err; when vpp is fixed, all numbers are listed. For a stack that cuts by cost only
+ * the number of stages varies. */
 GArray *plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
-                      gint64 seq, PlanCutTold told);
+                      gint64 seq, PlanCutFixed fixed);
 
 /* Whether a plan is worth trying. FALSE where a cut makes a choice pointless that the base of the
  * search does not itself demand: recompute of more layers than a virtual stage has, or more virtual

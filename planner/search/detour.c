@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Claim: plan_detour_ns is the length of a path that each interleaved step has, less that of the
- * part of the last stage's passes that it leaves out.
+/* Claim: an interleaved step takes at least plan_detour_ns longer than the passes of its last
+ * stage. A detour is a chain of passes on the stage before the last one, each of which waits for
+ * the one before it. plan_detour_ns is the time of all detours, less that of the last stage's
+ * passes that they replace.
  *
- * Why it holds. Past its first forward passes a stage does a forward and a backward pass in turn.
- * In as many turns as a group has micro batches, the last stage is at work on its last virtual
- * stage, which has head and loss; in the turns from there to those of the next group, on its
- * others, which may have fewer layers than those of other stages. The path leaves the last stage
- * for these turns. The last backward pass before them sends its gradient to that of the stage
- * before, and the turns there follow. The stage before is `ahead` more forward passes ahead, so its
- * forward pass so many turns before the next group's first one sends the input of that. Of the
- * turns there the path has all but `ahead`, and at its ends a backward and a forward pass, which
- * make one more turn where all virtual stages are alike.
+ * Why it holds. A turn is a forward and a backward pass; after its warm-up a stage does turn after
+ * turn. For each group of micro batches the last stage does `group` turns on its last virtual
+ * stage, which has the output layer and the loss, and then others * group turns on its other
+ * virtual stages, which may have fewer layers than those of other stages. A detour replaces the
+ * latter:
+ *   - It begins with the backward pass on the stage before that takes the gradient of the last
+ *     backward pass of the `group` turns.
+ *   - It goes on with the turns that follow on that stage.
+ *   - It ends with the forward pass there that sends the input of the next group's first forward
+ *     pass on the last virtual stage. The stage before is `ahead` forward passes ahead of the last
+ *     stage, so that pass comes `ahead` turns early.
+ * So a detour has others * group - ahead turns. The passes at its ends make one more turn, where
+ * all virtual stages of that stage are alike.
  *
  * Assumption: a layer takes as long in the last stage as layers of its kind do elsewhere. Where
  * recompute tells layers apart, the path is not taken.

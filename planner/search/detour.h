@@ -16,7 +16,7 @@ typedef struct
 PlanKinds plan_kinds_of (const PlanModel *whole, const PlanStage *stage, const PlanStage *part,
                          gint64 seq);
 
-/* Whether there are at least as many layers of each kind. */
+/* Whether `self` has at least as many layers of each kind as `other`. */
 gboolean plan_kinds_cover (const PlanKinds *self, const PlanKinds *other);
 
 /* Whether a part has the same share of the whole's layers of each kind, so that it takes that share
@@ -27,9 +27,9 @@ gboolean plan_kinds_are_share (const PlanKinds *part, const PlanKinds *whole);
 gboolean plan_kinds_are_alike (const PlanModel *whole, const PlanStage *stage, gint64 seq);
 
 /* By how much the longest path through an interleaved pipeline is longer, at least, than one that
- * stays with the last stage for the whole step. `n`: the number of micro batches; `chain_ns` and
- * `trade_ns`: the time of the stage `inner` with all its virtual stages, in a micro batch, and for
- * each output that it sends. */
+ * stays with the last stage for the whole step. `n` is the number of micro batches, `chain_ns` the
+ * time that stage `inner` takes for a micro batch in all its virtual stages, `trade_ns` the time
+ * that it takes to send an output. */
 gint64 plan_detour_ns (const PlanModel *model, const PlanStack *stack, const Plan *resolved,
                        gint64 n, const PlanStage *inner, gint64 chain_ns, gint64 trade_ns);
 

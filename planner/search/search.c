@@ -56,8 +56,8 @@ struct _PlanInquiry
 {
   Work *work;
   Candidate candidate;
-  guint64 *decided; /* the counter to increase if the plan was excluded before simulation; NULL: it
-                       was not */
+  guint64 *decided; /* the counter of the reason why the plan was excluded before its simulation;
+                       NULL: it was not excluded */
 };
 
 void
@@ -139,7 +139,8 @@ is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
 {
   if (time_ns <= mark->worst_ns)
     return FALSE;
-  return !mark->is_plain || s->least_memory || (double)time_ns > (double)mark->best_ns * s->front;
+  return !mark->is_plain || s->minimizes_memory
+         || (double)time_ns > (double)mark->best_ns * s->front;
 }
 
 /* The first legal plan of a block. `one` is any plan of the block. */
@@ -184,7 +185,7 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
   const guint64 size = plan_space_block_size (s->space);
   Plan plan, resolved;
   plan_space_at (s->space, index * size, &plan);
-  if (!s->least_memory && !first_legal (s, index, &plan, &resolved))
+  if (!s->minimizes_memory && !first_legal (s, index, &plan, &resolved))
     {
       counts->by_rule += size;
       return FALSE;
@@ -196,7 +197,7 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
       counts->by_memory += size;
       return FALSE;
     }
-  if (!s->least_memory)
+  if (!s->minimizes_memory)
     *out = (Block){ index, block_floor_ns (s, &resolved, 0), bytes, TRUE };
   return TRUE;
 }
@@ -320,7 +321,7 @@ bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bo
 {
   Plan key;
   Bound *bound;
-  if (s->least_memory || !s->plan_floor)
+  if (s->minimizes_memory || !s->plan_floor)
     return block_ns;
   plan_bound_distil_exchange (resolved, &key);
   const Bound *known = find_bound (bounds->time, &key, &bound);
@@ -350,9 +351,9 @@ filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64
       counts->by_memory++;
       return;
     }
-  candidate.time_ns = s->least_memory ? (gint64)candidate.memory_bytes
-                                      : bound_ns (s, &resolved, block->least, bounds);
-  if (!s->least_memory && is_too_slow (s, mark, candidate.time_ns))
+  candidate.time_ns = s->minimizes_memory ? (gint64)candidate.memory_bytes
+                                          : bound_ns (s, &resolved, block->least, bounds);
+  if (!s->minimizes_memory && is_too_slow (s, mark, candidate.time_ns))
     counts->by_bound++;
   else
     g_array_append_val (kept, candidate);
@@ -419,7 +420,8 @@ gboolean
 plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns)
 {
   Candidate candidate = self->candidate;
-  candidate.time_ns = self->work->search->least_memory ? (gint64)candidate.memory_bytes : time_ns;
+  candidate.time_ns
+      = self->work->search->minimizes_memory ? (gint64)candidate.memory_bytes : time_ns;
   g_mutex_lock (&self->work->lock);
   const gboolean matters = !is_beaten (self->work, &candidate);
   g_mutex_unlock (&self->work->lock);
@@ -445,7 +447,7 @@ plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
   const Work *work = self->work;
   guint64 enough = work->search->memory_bytes;
   g_mutex_lock (&self->work->lock);
-  if (work->search->least_memory)
+  if (work->search->minimizes_memory)
     {
       enough = MIN (enough, (guint64)work->mark.worst_ns);
       time_ns = work->mark.worst_ns;
@@ -615,7 +617,7 @@ run_blocks (Work *work, guint64 first, guint64 end)
 /* Drops found plans that are neither plain nor among the best, because threads in another order
  * might not have scored them. */
 static void
-forget_chances (const Work *work, guint64 first)
+drop_found_by_chance (const Work *work, guint64 first)
 {
   GArray *found = work->result->found;
   for (guint i = found->len; i-- > 0;)
@@ -649,7 +651,7 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   g_queue_clear_full (&work.candidates, (GDestroyNotify)g_array_unref);
   g_cond_clear (&work.looked_into);
   g_mutex_clear (&work.lock);
-  forget_chances (&work, plain * plan_space_block_size (self->space));
+  drop_found_by_chance (&work, plain * plan_space_block_size (self->space));
   g_array_sort (out_result->found, compare_found);
   out_result->front_ns
       = work.mark.best_ns == G_MAXINT64

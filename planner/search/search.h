@@ -75,10 +75,10 @@ typedef struct
   guint best;           /* K: distinct plans wanted */
   double apart;         /* plans are distinct when their times differ by more than this share */
   guint threads;
-  gboolean least_memory; /* look for the least memory: PlanScore.time_ns then holds bytes, and there
-                            is no front */
-  gboolean one_is_enough; /* stop at the first plan that fits */
-  double front;           /* the front reaches up to this multiple of the best plan's time */
+  gboolean minimizes_memory; /* look for the least memory: PlanScore.time_ns then holds bytes, and
+                                there is no front */
+  gboolean one_is_enough;    /* stop at the first plan that fits */
+  double front;              /* the front reaches up to this multiple of the best plan's time */
   PlanScoreFunc score;
   PlanFloorFunc floor;      /* may be NULL */
   PlanFloorFunc plan_floor; /* may be NULL: a bound of one plan alone; asked once for all plans of a

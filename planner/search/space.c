@@ -22,7 +22,7 @@ struct _PlanSpace
   GPtrArray *axes; /* of GArray of PlanChoice: first the axes within a block, then those that change
                       what a micro batch computes, last the axis of extras */
   guint n_fast;    /* number of axes within a block */
-  GPtrArray *more; /* axes that plan_space_neighbours tries and a search does not */
+  GPtrArray *neighbour_axes; /* axes that plan_space_neighbours tries and a search does not */
 };
 
 #define SET(field, id) PLAN_##field, PLAN_##field##_##id
@@ -54,19 +54,12 @@ choice_of (guint n_pairs, const gint64 *pairs)
   return choice;
 }
 
+/* Adds an axis without choices. */
 static GArray *
-new_axis (PlanSpace *self)
+new_axis (GPtrArray *axes)
 {
   GArray *axis = g_array_new (FALSE, FALSE, sizeof (PlanChoice));
-  g_ptr_array_add (self->axes, axis);
-  return axis;
-}
-
-static GArray *
-new_extra (PlanSpace *self)
-{
-  GArray *axis = g_array_new (FALSE, FALSE, sizeof (PlanChoice));
-  g_ptr_array_add (self->more, axis);
+  g_ptr_array_add (axes, axis);
   return axis;
 }
 
@@ -90,10 +83,11 @@ is_alone (const PlanSpace *self)
 static void
 add_sharding (PlanSpace *self)
 {
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   if (is_alone (self))
     {
-      /* Some stacks have no other name. */
+      /* On one device all strategies are the same. Each stack has at least one of these two names
+       * for it, and leave_to_stack keeps the first. */
       ADD (axis, SET (STRATEGY, NO_SHARD), PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
            SET (AG_GROUP, OFF));
       ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, 1,
@@ -122,7 +116,7 @@ add_sharding (PlanSpace *self)
 static void
 add_powers (PlanSpace *self, PlanField field, gint64 most)
 {
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   for (gint64 value = 1; value <= most; value *= 2)
     ADD (axis, field, value);
 }
@@ -133,20 +127,20 @@ add_cuts (PlanSpace *self, const gboolean *pinned)
   static const PlanField layout[]
       = { PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS,
           PLAN_PP_LAST_SHORT };
-  PlanCutTold told
+  PlanCutFixed fixed
       = { .has_virtual = pinned[PLAN_VPP], .has_gathers = pinned[PLAN_OVERLAP_PARAM_GATHER] };
   const gint64 seq
       = self->base.value[PLAN_SEQ] > 0 ? self->base.value[PLAN_SEQ] : self->model->max_seq;
   for (guint i = 0; i < G_N_ELEMENTS (layout); i++)
-    told.has_layout = told.has_layout || pinned[layout[i]];
-  g_autoptr (GArray) cuts = plan_cuts_of (self->model, self->cluster, self->stack, seq, told);
-  GArray *axis = new_axis (self);
+    fixed.has_layout = fixed.has_layout || pinned[layout[i]];
+  g_autoptr (GArray) cuts = plan_cuts_of (self->model, self->cluster, self->stack, seq, fixed);
+  GArray *axis = new_axis (self->axes);
   for (guint i = 0; i < cuts->len; i++)
     {
       const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
       if (self->stack->pipeline.deal == PLAN_DEAL_COST)
         ADD (axis, PLAN_PP, cut->stages);
-      else if (told.has_layout)
+      else if (fixed.has_layout)
         ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_OVERLAP_PARAM_GATHER,
              cut->gathers_beside);
       else
@@ -166,7 +160,7 @@ add_cuts (PlanSpace *self, const gboolean *pinned)
 static void
 add_recompute (PlanSpace *self)
 {
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   const gint64 layers = self->model->layers, step = (layers + 15) / 16;
   ADD (axis, SET (RECOMPUTE, NONE), NO_MODULES, NO_METHOD);
   ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_MLP,
@@ -183,12 +177,13 @@ add_recompute (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
 }
 
-/* The same for layers with experts: what lies between the two products of an expert, with norms and
- * what latent attention makes of its latent vectors; or all that experts do. */
+/* What is recomputed of layers with experts or latent attention: nothing; the activation function
+ * between an expert's two GEMMs; that, the norms and the up-projections of latent vectors; all that
+ * experts do; or all layers. */
 static void
 add_recompute_of_experts (PlanSpace *self)
 {
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   const gint64 latent = self->model->kv_lora > 0 ? 1 << PLAN_RECOMPUTE_MODULES_MLA_UP_PROJ : 0;
   const gint64 act = 1 << PLAN_RECOMPUTE_MODULES_MOE_ACT;
   const gint64 cheap = act | 1 << PLAN_RECOMPUTE_MODULES_LAYERNORM | latent;
@@ -207,7 +202,7 @@ static void
 add_experts (PlanSpace *self)
 {
   const gint64 most = plan_cuts_of_expert (self->model, self->cluster, &self->base);
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   for (gint64 ep = 1; ep <= self->model->experts; ep *= 2)
     for (gint64 d = PLAN_MOE_DISPATCHER_ALLTOALL; d <= PLAN_MOE_DISPATCHER_HYBRIDEP; d++)
       for (gint64 parts = 1; parts <= (d == PLAN_MOE_DISPATCHER_ALLTOALL ? most : 1); parts *= 2)
@@ -225,7 +220,7 @@ add_experts (PlanSpace *self)
 static void
 add_buffers (PlanSpace *self)
 {
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   ADD (axis, SET (DOUBLE_BUFFER, OFF), SET (NCCL_UB, OFF));
   if (is_alone (self) || self->model->experts > 0)
     return;
@@ -234,13 +229,14 @@ add_buffers (PlanSpace *self)
     ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));
 }
 
-/* Adds no prefetch, and one unit ahead with two or three gradient buckets alive, to comm_unit. */
+/* Adds the values of comm_unit: the stack's own, and two with which one unit is gathered ahead
+ * while two or three gradient buckets are alive. */
 static void
 add_comm_unit (PlanSpace *self)
 {
   PlanLayout layout;
   Plan plan = self->base;
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   ADD (axis, PLAN_COMM_UNIT, PLAN_UNSET);
   if (!self->stack || is_alone (self))
     return;
@@ -258,7 +254,7 @@ add_comm_unit (PlanSpace *self)
 static void
 add_gradients (PlanSpace *self)
 {
-  GArray *grads = new_axis (self);
+  GArray *grads = new_axis (self->axes);
   ADD (grads, SET (MAIN_GRADS, FP32), SET (GRAD_COMM, FP32), SET (PRECISION_AWARE, OFF),
        SET (REDUCE_ALGO, RS));
   if (!is_alone (self))
@@ -282,7 +278,7 @@ add_moments (PlanSpace *self)
 {
   if (!allows (self, PLAN_ALLOW_MOMENTS))
     return;
-  GArray *moments = new_axis (self);
+  GArray *moments = new_axis (self->axes);
   ADD (moments, SET (EXP_AVG, FP32), SET (EXP_AVG_SQ, FP32));
   if (self->base.value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_FSDP2)
     ADD (moments, SET (EXP_AVG, BF16), SET (EXP_AVG_SQ, BF16));
@@ -299,18 +295,18 @@ has_rate (const PlanSpace *self, gint64 compute)
          || self->cluster->peak_flops[plan_field_dtype (&plan, PLAN_COMPUTE)] > 0;
 }
 
-/* Adds the recipes of low precision. Those that the device cannot compute are left out here, since
- * a space is mostly recipes and rules would have to refuse them point by point. Without
+/* Adds the recipes of low precision. Those that the device cannot compute are left out here: most
+ * points of a space would have one of them, and rules would refuse these one by one. Without
  * PLAN_ALLOW_LOWBIT only the base's recipe is left, with the ways to gather weights in it. */
 static void
 add_recipes (PlanSpace *self)
 {
   const gboolean is_free = allows (self, PLAN_ALLOW_LOWBIT);
-  const gint64 told = self->base.value[PLAN_COMPUTE];
+  const gint64 base_recipe = self->base.value[PLAN_COMPUTE];
   if (!is_free && plan_field_dtype (&self->base, PLAN_COMPUTE) == plan_weights_dtype (&self->base))
     return;
-  GArray *compute = new_axis (self);
-  ADD (compute, PLAN_COMPUTE, told, PLAN_PARAM_GATHER, self->base.value[PLAN_PARAM_GATHER],
+  GArray *compute = new_axis (self->axes);
+  ADD (compute, PLAN_COMPUTE, base_recipe, PLAN_PARAM_GATHER, self->base.value[PLAN_PARAM_GATHER],
        SET (KEEP_TRANSPOSE, OFF));
   for (gint64 recipe = PLAN_COMPUTE_FP8_DELAYED; recipe <= PLAN_COMPUTE_FP8_BLOCKWISE; recipe++)
     {
@@ -324,7 +320,7 @@ add_recipes (PlanSpace *self)
   for (guint c = compute->len; c-- > 1;)
     {
       const gint64 recipe = g_array_index (compute, PlanChoice, c).value[0];
-      if (!has_rate (self, recipe) || (!is_free && recipe != told))
+      if (!has_rate (self, recipe) || (!is_free && recipe != base_recipe))
         g_array_remove_index (compute, c);
     }
   /* The loop has added the base's recipe as well. */
@@ -332,19 +328,19 @@ add_recipes (PlanSpace *self)
     g_array_remove_index (compute, 0);
 }
 
-/* Adds the accumulation of weight gradients in the GEMM. Without it every gradient is written, read
- * and written again, so it never costs time. */
+/* Adds the accumulation of weight gradients in the GEMM. It never costs time: without it every
+ * gradient is written, read and written again. */
 static void
 add_fusion (PlanSpace *self)
 {
   if (self->cluster->kind == PLAN_DEVICE_GPU)
-    ADD (new_axis (self), SET (GRAD_ACCUM_FUSION, ON));
+    ADD (new_axis (self->axes), SET (GRAD_ACCUM_FUSION, ON));
 }
 
 static void
 add_compile (PlanSpace *self)
 {
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   ADD (axis, SET (COMPILE, OFF));
   ADD (axis, SET (COMPILE, ON));
 }
@@ -357,7 +353,7 @@ cuts_loss (const PlanSpace *self)
 
 #define LEAST_PART 4096 /* fewest tokens of a sequence on a rank of context parallelism */
 #define LOSS_CHUNKS 8   /* the logits of a chunk are small, and its GEMMs still large */
-#define HALF 500000
+#define HALF 500000     /* shares of the optimizer state that is offloaded, in millionths */
 #define WHOLE 1000000
 
 /* Adds the axis of extras: nothing, or one of the choices that help few plans (a CUDA graph,
@@ -370,7 +366,7 @@ add_extras (PlanSpace *self)
   const gint64 seq = self->base.value[PLAN_SEQ] == PLAN_UNSET ? self->model->max_seq
                                                               : self->base.value[PLAN_SEQ];
   const gint64 layers = self->model->layers, step = (layers + 3) / 4;
-  GArray *axis = new_axis (self);
+  GArray *axis = new_axis (self->axes);
   const PlanChoice none = { .n = 0 };
   g_array_append_val (axis, none);
   ADD (axis, SET (CUDA_GRAPH, ON));
@@ -418,14 +414,14 @@ leave_out_extras (PlanSpace *self, PlanField field)
 static void
 add_switch (PlanSpace *self, PlanField field)
 {
-  GArray *axis = new_extra (self);
+  GArray *axis = new_axis (self->neighbour_axes);
   ADD (axis, field, FALSE);
   ADD (axis, field, TRUE);
 }
 
 /* Adds what plan_space_neighbours changes besides the axes, each field by itself. */
 static void
-add_more (PlanSpace *self)
+add_neighbour_axes (PlanSpace *self)
 {
   static const PlanField switches[]
       = { PLAN_FINE_GRAINED, PLAN_AG_GROUP,          PLAN_REDUCE_ALGO,    PLAN_CUDA_GRAPH,
@@ -436,28 +432,28 @@ add_more (PlanSpace *self)
           1 << PLAN_RECOMPUTE_MODULES_MLP | 1 << PLAN_RECOMPUTE_MODULES_LAYERNORM };
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
     add_switch (self, switches[i]);
-  GArray *overlap = new_extra (self);
+  GArray *overlap = new_axis (self->neighbour_axes);
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, OFF));
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, ON));
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, ON), SET (OVERLAP_GRAD_REDUCE, ON));
-  ADD (new_extra (self), SET (DOUBLE_BUFFER, MAX_POOL));
-  GArray *pieces = new_extra (self);
+  ADD (new_axis (self->neighbour_axes), SET (DOUBLE_BUFFER, MAX_POOL));
+  GArray *pieces = new_axis (self->neighbour_axes);
   for (gint64 n = 1; n <= 32 && cuts_loss (self); n *= 2)
     ADD (pieces, PLAN_LOSS_CHUNKS, n);
-  GArray *context = new_extra (self);
+  GArray *context = new_axis (self->neighbour_axes);
   for (gint64 cp = 1; cp <= 8; cp *= 2)
     ADD (context, PLAN_CP, cp);
-  GArray *selective = new_extra (self);
+  GArray *selective = new_axis (self->neighbour_axes);
   for (guint i = 0; i < G_N_ELEMENTS (modules); i++)
     ADD (selective, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, modules[i], NO_METHOD);
   if (!allows (self, PLAN_ALLOW_OFFLOAD))
     return;
-  GArray *state = new_extra (self);
+  GArray *state = new_axis (self->neighbour_axes);
   ADD (state, PLAN_OFFLOAD_OPTIMIZER, 0);
   for (gint64 share = 250000; share <= 1000000; share += 250000)
     ADD (state, PLAN_OFFLOAD_OPTIMIZER, share, SET (PRECISION_AWARE, ON));
   const gint64 layers = self->model->layers, step = (layers + 3) / 4;
-  GArray *layer = new_extra (self);
+  GArray *layer = new_axis (self->neighbour_axes);
   ADD (layer, PLAN_OFFLOAD_LAYERS, 0, PLAN_OFFLOAD_MODULES, 0);
   for (gint64 n = step; n < layers + step; n += step)
     ADD (layer, PLAN_OFFLOAD_LAYERS, MIN (n, layers), PLAN_OFFLOAD_MODULES, 0);
@@ -469,10 +465,10 @@ add_more (PlanSpace *self)
 static void
 pin (PlanSpace *self, PlanField field)
 {
-  for (guint a = 0; a < self->axes->len + self->more->len; a++)
+  for (guint a = 0; a < self->axes->len + self->neighbour_axes->len; a++)
     {
-      GArray *axis
-          = a < self->axes->len ? self->axes->pdata[a] : self->more->pdata[a - self->axes->len];
+      GArray *axis = a < self->axes->len ? self->axes->pdata[a]
+                                         : self->neighbour_axes->pdata[a - self->axes->len];
       for (guint c = axis->len; c-- > 0;)
         {
           const PlanChoice *choice = &g_array_index (axis, PlanChoice, c);
@@ -503,8 +499,8 @@ has_choice (const PlanSpace *self, const PlanChoice *sharding, const PlanChoice 
   return plan_rules_stack_has (&plan, choice->field, choice->n, self->model, self->cluster);
 }
 
-/* Removes choices that the stack has with no way of sharding. Rules would refuse them point by
- * point, and an axis without choices stays as in the base. */
+/* Removes choices that the stack does not offer with any sharding strategy. Rules would refuse
+ * their points one by one. An axis that is left without choices stays as in the base. */
 static void
 leave_to_stack (PlanSpace *self)
 {
@@ -541,7 +537,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   self->stack = plan_stack_of (base, cluster->kind, NULL);
   self->allow = allow;
   self->axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
-  self->more = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
+  self->neighbour_axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
   add_sharding (self);
   add_buffers (self);
   add_comm_unit (self);
@@ -562,7 +558,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_compile (self);
   add_recipes (self);
   add_extras (self);
-  add_more (self);
+  add_neighbour_axes (self);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     if (pinned[f])
       {
@@ -586,7 +582,7 @@ plan_space_free (PlanSpace *self)
   if (!self)
     return;
   g_ptr_array_unref (self->axes);
-  g_ptr_array_unref (self->more);
+  g_ptr_array_unref (self->neighbour_axes);
   g_free (self);
 }
 
@@ -739,7 +735,8 @@ sums_in_fp32 (const PlanSpace *self, const Plan *plan)
              && plan_shards_grads (plan));
 }
 
-/* Whether a plan's sums are no less exact than what is allowed, or than the base's. */
+/* Whether the sums of a plan's gradients are in fp32, unless narrower sums are allowed or the base
+ * has them. */
 static gboolean
 is_exact_enough (const PlanSpace *self, const Plan *plan)
 {
@@ -793,7 +790,7 @@ plan_space_neighbours (const PlanSpace *self, const Plan *plan)
   GArray *plans = g_array_new (FALSE, FALSE, sizeof (Plan));
   for (guint a = 0; a < self->axes->len; a++)
     add_neighbours (self, self->axes->pdata[a], plan, plans);
-  for (guint a = 0; a < self->more->len; a++)
-    add_neighbours (self, self->more->pdata[a], plan, plans);
+  for (guint a = 0; a < self->neighbour_axes->len; a++)
+    add_neighbours (self, self->neighbour_axes->pdata[a], plan, plans);
   return plans;
 }

@@ -1,8 +1,8 @@
 /* PlanSpace: the plans that a search may choose from.
  *
- * A base plan and axes: each a short list of choices, a choice setting one or more fields. A point
- * is one choice per axis. Fields that were pinned, and classes of arithmetic that were not allowed,
- * leave no choice. */
+ * It has a base plan and axes. An axis is a short list of choices, each of which sets one or more
+ * fields. A point is one choice per axis. No choice changes a field that was pinned, or belongs to
+ * a class (PLAN_ALLOW_LIST) that was not allowed. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
@@ -30,7 +30,7 @@ typedef enum
       PLAN_N_ALLOW
 } PlanAllow;
 
-#define PLAN_MAX_SET 8
+#define PLAN_MAX_SET 8 /* most fields that one choice sets */
 
 typedef struct
 {
@@ -49,7 +49,8 @@ PlanSpace *plan_space_new (const PlanModel *model, const PlanCluster *cluster, c
 void plan_space_free (PlanSpace *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSpace, plan_space_free)
 
-/* Leaves only the given values of a field; INVALID where none of them is a choice. */
+/* Leaves only the given values of a field. INVALID where the field's choices set other fields as
+ * well and none of them has such a value. */
 gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
                               GError **error);
 

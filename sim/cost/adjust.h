@@ -1,8 +1,8 @@
 /* SimAdjustments: a fitted set of corrections of the cost model.
  *
- * It has factors on a device's default parameters, each for one physical effect and for all runs or
- * those of one GPU, stack or site; and the errors of predictions: on runs left out of the fit, what
- * is added for runs unlike those, and of memory. print (parse (x)) = x. */
+ * Factors multiply a device's default parameters: each is for one physical effect, and for all runs
+ * or those of one GPU, stack or site. Errors are those of predictions: of step times for runs left
+ * out of the fit, what is added for runs of other kinds, and of memory. print (parse (x)) = x. */
 #pragma once
 #include "sim/cost/cost-params.h"
 #include <glib.h>
@@ -66,9 +66,9 @@ typedef struct
   X (EXPERTS, "source_of_experts", "the same of models with experts") \
   X (SIZE, "size", "each doubling of the devices of the stack's largest run") \
   X (EXPOSED, "exposed", "a step that is exposed communication alone") \
-  X (NETWORK, "network", "the same on a network of a rate without runs") \
+  X (NETWORK, "network", "the same on a network whose rate no run has") \
   X (MODE, "mode", "each mode that the stack's runs lack, or the GPU's") \
-  X (CHOICE, "choice", "two plans for one task, in how their times compare: adds to nothing")
+  X (CHOICE, "choice", "the ratio of two plans' times for one task; is no part of others")
 
 typedef enum
 {
@@ -78,8 +78,8 @@ typedef enum
       SIM_N_DISTANCES
 } SimDistance;
 
-/* How much a difference adds to a prediction's error (as the root of the sum of squares), in per
- * cent that four of five predictions lie within. `runs`: 0 where it was assumed. */
+/* Four of five predictions lie within `pct` per cent. Differences add up as the root of the sum of
+ * their squares. `runs`: how many runs it was found from; 0: it was assumed. */
 typedef struct
 {
   double pct;
@@ -116,7 +116,7 @@ typedef struct
   SimErrorRange distances[SIM_N_DISTANCES];
 } SimAdjustments;
 
-/* Whether a scope includes these; NULL: not known. */
+/* Whether a scope includes runs on this GPU, of this stack and site; NULL: it is not known. */
 gboolean sim_scope_holds (const SimScope *scope, const char *gpu, const char *stack,
                           const char *site);
 
@@ -139,7 +139,7 @@ char *sim_adjustments_print (const SimAdjustments *self);
 SimAdjustments *sim_adjustments_parse (const char *text, const char *name, GError **error);
 
 /* Multiplies a device's parameters by the factors that hold on that stack and site (NULL: unknown),
- * keeping shares of a rate below 1. Their id becomes this set's, which must outlive them. */
+ * keeping shares of a rate below 1. They point to the set's id, so it must outlive them. */
 void sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *stack,
                             const char *site, SimParams *params);
 

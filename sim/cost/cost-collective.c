@@ -178,7 +178,7 @@ hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
  *
  * The time is the longer of two: all hops, and then all bytes; or, between nodes, every step's wait
  * for a free buffer, and the time of the bytes over the chunks in flight. The time of all bytes is
- * added to either, so it is taken from the second beforehand. */
+ * added to the longer one afterwards, so it is subtracted from the second beforehand. */
 static void
 consider_rings (Collective *self, Protocol protocol, double bandwidth)
 {
@@ -409,9 +409,9 @@ consider_trade (Collective *self, const PlanOp *op)
   const gint64 rank = plan_schedule_rank (schedule);
   const gint64 mine = rank / group->stride % group->size;
   const gint64 peer = rank + (op->dims[PLAN_DIM_TRADE_peer] - mine) * group->stride;
-  const gboolean is_both = op->refs[0].array >= 0 && op->refs[1].array >= 0;
+  const gboolean goes_both_ways = op->refs[0].array >= 0 && op->refs[1].array >= 0;
   const double turns
-      = is_both && self->input->stack->pipeline.trades == PLAN_TRADES_IN_TURN ? 2 : 1;
+      = goes_both_ways && self->input->stack->pipeline.trades == PLAN_TRADES_IN_TURN ? 2 : 1;
   self->crosses = rank / linked != peer / linked;
   const double bytes = self->bytes * turns;
   const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
@@ -431,8 +431,8 @@ sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
 {
   const gint64 linked = plan_cluster_linked_devices (cluster);
   if (plan_cluster_devices (cluster) <= linked)
-    return group->size; /* all devices are linked, even where the stride between a pipeline's ends
-                           divides nothing */
+    return group->size; /* all devices are linked: the stride, which between a pipeline's ends need
+                           not divide the number of devices, does not matter */
   return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
 }
 
@@ -470,9 +470,9 @@ all_ports (const Collective *self, const PlanCluster *c)
   return (reaches_all ? c->nic_bytes_per_s : self->port) * (double)self->linked;
 }
 
-/* Whether a collective's buffer lies in registered memory, where only pools are registered. Buffers
- * that stay for good do; of the buffers that come and go, only those that units use in turns do,
- * and of these alone the schedule has several in one array. */
+/* Whether a collective's buffer lies in a pool. Pools are the only registered memory of stacks with
+ * a caching allocator. Buffers that stay for good lie in pools; of those that come and go, only the
+ * sets that units use in turns do, which are the only ones of which an array has several. */
 static gboolean
 lies_in_pool (const SimCostInput *input, const PlanOp *op)
 {
@@ -490,9 +490,9 @@ is_to_one (PlanOpKind kind)
   return kind == PLAN_OP_EXCHANGE || kind == PLAN_OP_TRADE;
 }
 
-/* B/s of a device inside a node. Through switches it is the whole link's. In a mesh a device has
- * one link to each other device: a group uses those to its members alone, and what goes to one
- * member has one of them. */
+/* B/s of a device inside a node. Through switches it is that of the whole link. In a mesh a device
+ * has one link to each other device: a group uses only the links to its members, and a message to
+ * one member only one link. */
 static double
 link_of (const PlanCluster *c, gint64 linked, PlanOpKind kind)
 {

@@ -193,7 +193,8 @@ divide_up (gint64 a, gint64 b)
  * d0067d0d). */
 #define GROUPED_STREAMS 4
 
-/* Our own runtime issues them one after the other (exec/cuda/gemm-grouped.c). */
+/* The number of GEMMs of experts that run side by side. Our own runtime issues one after the other
+ * (exec/cuda/gemm-grouped.c). */
 static gint64
 gemms_beside (const SimCostInput *input, gint64 groups)
 {
@@ -313,10 +314,11 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
       = op->kind == PLAN_OP_ATTENTION_BWD || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
   const gboolean is_latent
       = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
-  const gboolean is_older = input->stack->layer.kernels == PLAN_KERNELS_PYTORCH;
+  const gboolean is_made_for_ampere = input->stack->layer.kernels == PLAN_KERNELS_PYTORCH;
   const SimParam of_peak = is_bwd ? SIM_PARAM_ATTENTION_BWD : SIM_PARAM_ATTENTION;
   const SimParam of_share = is_bwd ? SIM_PARAM_ATTENTION_BWD_AMPERE : SIM_PARAM_ATTENTION_AMPERE;
-  const SimParam of_head = is_older ? SIM_PARAM_ATTENTION_AMPERE_HEAD : SIM_PARAM_ATTENTION_HEAD;
+  const SimParam of_head
+      = is_made_for_ampere ? SIM_PARAM_ATTENTION_AMPERE_HEAD : SIM_PARAM_ATTENTION_HEAD;
   const SimParam half = is_bwd ? SIM_PARAM_ATTENTION_BWD_HALF : SIM_PARAM_ATTENTION_HALF;
   const double keys
       = (double)op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_keys : PLAN_DIM_ATTENTION_keys];
@@ -334,7 +336,7 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
       = peak_of (input, operand (input, op, PLAN_REF_ATTENTION_qkv)->dtype, &unused, error);
   if (peak <= 0)
     return (SimTime){ .seconds = -1 };
-  const double share = is_older ? sim_cost_param (input, of_share) : 1;
+  const double share = is_made_for_ampere ? sim_cost_param (input, of_share) : 1;
   const double rate = peak * share * sim_cost_param (input, of_peak)
                       * (keys / (keys + sim_cost_param (input, half))) * MIN (by_head, 1) * busy;
   const double bytes = sim_cost_traffic (input, op);

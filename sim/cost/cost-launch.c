@@ -7,9 +7,9 @@
 
 #include "sim/cost/cost-private.h"
 
-/* Whether an op reads a buffer that holds a gradient. Buffers that are only accumulated to or
- * updated keep their state: nothing reads main gradients in a way that changes how it is issued,
- * and weights are no gradients although they are made from them. */
+/* Whether an op reads a buffer that holds a gradient. A buffer that an op accumulates to or updates
+ * is not marked by it: no GEMM reads main gradients, and weights that an optimizer updates from
+ * gradients are not gradients themselves. */
 static gboolean
 reads_gradient (const SimGradients *self, const PlanOp *op)
 {
@@ -63,9 +63,9 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
     return PLAN_LAUNCH_ATTENTION;
   if (plan_op_work (op->kind) != PLAN_WORK_GEMM)
     return PLAN_LAUNCH_KERNEL;
-  const PlanDtype factor
+  const PlanDtype operand
       = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_GEMM_a].array)->dtype;
-  if (plan_dtype_bits (factor) < 16)
+  if (plan_dtype_bits (operand) < 16)
     return reads_gradient ? PLAN_LAUNCH_QUANTISED_GRADIENT : PLAN_LAUNCH_QUANTISED_PRODUCT;
   return reads_gradient ? PLAN_LAUNCH_GRADIENT : PLAN_LAUNCH_PRODUCT;
 }

@@ -17,14 +17,14 @@ G_BEGIN_DECLS
   X (PRODUCT_MXFP8, "product.mxfp8", "", "the same in fp8 with block scales") \
   X (PRODUCT_NVFP4, "product.nvfp4", "", "the same in fp4 with block scales") \
   X (PRODUCT_FILL, "product.fill", "B", \
-     "of the inner dimension: as long as starting a tile takes") \
-  X (PRODUCT_TILE_2, "product.tile_2", "", "rate of a tile of 128 x 128 to one of 128 x 256") \
-  X (PRODUCT_TILE_4, "product.tile_4", "", "rate of a tile of 64 x 128 to it") \
-  X (PRODUCT_TILE_8, "product.tile_8", "", "rate of a tile of 64 x 64 to it") \
+     "bytes of the inner dimension that take as long as starting a tile") \
+  X (PRODUCT_TILE_2, "product.tile_2", "", "rate of a tile of 128 x 128 over that of 128 x 256") \
+  X (PRODUCT_TILE_4, "product.tile_4", "", "rate of a tile of 64 x 128 over that of 128 x 256") \
+  X (PRODUCT_TILE_8, "product.tile_8", "", "rate of a tile of 64 x 64 over that of 128 x 256") \
   X (PRODUCT_UNALIGNED, "product.unaligned", "", "rate where rows are not whole 16 bytes") \
   X (PRODUCT_MEMORY, "product.memory", "", "share of the memory bandwidth, when bound by it") \
   X (PRODUCT_SUSTAINED, "product.sustained", "", \
-     "of the rate of products timed alone, what a long run keeps") \
+     "share of the rate of products timed alone that a long run keeps") \
   X (PRODUCT_NS, "product.ns", "ns", "start and end of a product") \
   X (ATTENTION, "attention", "", "share of the bf16 rate, forward, long sequences, head size 128") \
   X (ATTENTION_HALF, "attention.half", "", "keys at which half of that is reached") \
@@ -34,8 +34,9 @@ G_BEGIN_DECLS
      "head size at which half of the rate of a large one is " \
      "reached") \
   X (ATTENTION_AMPERE, "attention.ampere", "", \
-     "what kernels made for Ampere reach of the forward share") \
-  X (ATTENTION_BWD_AMPERE, "attention_bwd.ampere", "", "and of the backward share") \
+     "share of the forward rate that kernels made for Ampere reach") \
+  X (ATTENTION_BWD_AMPERE, "attention_bwd.ampere", "", \
+     "share of the backward rate that kernels made for Ampere reach") \
   X (ATTENTION_AMPERE_HEAD, "attention.ampere.head", "", \
      "head size at which those reach half of the rate of a large one") \
   X (ATTENTION_NS, "attention.ns", "ns", "start and end of an attention kernel") \
@@ -51,17 +52,17 @@ G_BEGIN_DECLS
   X (TRAFFIC_LOSS, "traffic.loss", "", "cross entropy") \
   X (TRAFFIC_REDUCTION, "traffic.reduction", "", "sums over everything") \
   X (TRAFFIC_OPTIMIZER, "traffic.optimizer", "", "weight updates") \
-  X (LOSS_PASSES, "loss.passes", "", "times fused cross entropy moves what it must") \
+  X (LOSS_PASSES, "loss.passes", "", "how often fused cross entropy moves its operands") \
   X (LOSS_PASSES_UNFUSED, "loss.passes_unfused", "", "the same, op by op") \
   X (KERNEL_NS, "kernel.ns", "ns", "shortest kernel") \
   X (LL_NS, "ring.ll.ns", "ns", "start and end of a ring or tree, protocol LL") \
   X (LL128_NS, "ring.ll128.ns", "ns", "the same, LL128") \
   X (SIMPLE_NS, "ring.simple.ns", "ns", "the same, Simple") \
   X (NET_NS, "net.ns", "ns", "added to every start when nodes are crossed") \
-  X (LL_HOP, "ring.ll.hop", "", "a hop inside a node to the link's latency, LL") \
+  X (LL_HOP, "ring.ll.hop", "", "latency of a hop inside a node over the link's, LL") \
   X (LL128_HOP, "ring.ll128.hop", "", "the same, LL128") \
   X (SIMPLE_HOP, "ring.simple.hop", "", "the same, Simple") \
-  X (LL_NET_HOP, "ring.ll.net_hop", "", "a hop between nodes to the network's latency, LL") \
+  X (LL_NET_HOP, "ring.ll.net_hop", "", "latency of a hop between nodes over the network's, LL") \
   X (LL128_NET_HOP, "ring.ll128.net_hop", "", "the same, LL128") \
   X (SIMPLE_NET_HOP, "ring.simple.net_hop", "", "the same, Simple") \
   X (LL_SHARE, "ring.ll.share", "", "bandwidth of LL to that of Simple") \
@@ -76,22 +77,25 @@ G_BEGIN_DECLS
   X (ENGINE_SHARE, "engine.share", "", "share of the link, copy engines") \
   X (ENGINE_NS, "engine.ns", "ns", "start and end of a gather by copy engines") \
   X (TIMED_ATTENTION, "timed.attention", "", \
-     "of the rate of attention timed alone, what a step keeps") \
+     "share of the rate of attention timed alone that a step keeps") \
   X (TIMED_TRAFFIC, "timed.traffic", "", "the same of ops bound by memory") \
   X (TIMED_COLLECTIVE, "timed.collective", "", "the same of collectives") \
-  X (LAUNCH, "launch", "", "times what a stack says that issuing an op costs the host") \
+  X (LAUNCH, "launch", "", "factor on what the stack says that issuing an op costs the host") \
   X (RETAKE, "retake", "ns/MiB", "memory that is given back to the device and taken again") \
   X (SHARED_PROCESSORS, "shared.processors", "", \
-     "of the processors a collective keeps, those that products beside it miss") \
-  X (SHARED_MEMORY, "shared.memory", "", "of an op's memory traffic, what slows others") \
-  X (SHARED_LINKS, "shared.links", "", "of a collective's time on links, what slows others") \
+     "share of the processors a collective keeps that products beside it miss") \
+  X (SHARED_MEMORY, "shared.memory", "", "share of an op's memory traffic that slows other ops") \
+  X (SHARED_LINKS, "shared.links", "", \
+     "share of a collective's time on links that slows other ops") \
   X (RING_SMS, "ring.sms", "", "processors a ring inside a node keeps busy") \
   X (NET_SMS, "net.sms", "", "processors a collective between nodes keeps busy") \
   X (NVLS_SMS, "nvls.sms", "", "processors a reduction by switches keeps busy") \
   X (SYMMETRIC_SMS, "symmetric.sms", "", "processors a kernel on symmetric memory keeps busy") \
-  X (MULTICAST_SMS, "multicast.sms", "", "the same where switches spread and add, times members") \
+  X (MULTICAST_SMS, "multicast.sms", "", \
+     "the same times the members, where switches multicast and reduce") \
   X (USER_BUFFER_SMS, "user_buffer.sms", "", "the same of a kernel on a layer's user buffers") \
-  X (SHARP_SMS, "sharp.sms", "", "NVLink and network, both reducing") \
+  X (SHARP_SMS, "sharp.sms", "", \
+     "processors a collective keeps busy that NVLink and network switches reduce") \
   X (RAIL_GATHER_SMS, "rail.gather_sms", "", "registered gather with one member per node") \
   X (RAIL_REDUCE_SMS, "rail.reduce_sms", "", "registered reduction with one member per node")
 

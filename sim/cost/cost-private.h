@@ -28,7 +28,8 @@ typedef enum
 /* Bytes that an op reads and writes, each operand once. */
 double sim_cost_traffic (const SimCostInput *input, const PlanOp *op);
 
-/* Members of a group that reach one another without the network; how many such sets it has. */
+/* sim_cost_linked: the number of members of a group that reach one another without the network.
+ * sim_cost_nodes: the number of such sets of members in the group. */
 gint64 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group);
 gint64 sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group);
 
@@ -46,13 +47,13 @@ typedef struct
 
 gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: the op reads one */
 
+/* Number of small ops that a framework issues one by one beside a router. */
+gint64 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op);
+
 /* sim_cost_launch tells as what kind of work the host issues an op, sim_cost_host_ns how long that
  * takes, and sim_cost_kernels how many kernels it starts. */
 PlanLaunch sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op,
                             gboolean reads_gradient);
-/* Number of small ops that a framework issues one by one beside a router. */
-gint64 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op);
-
 gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 
@@ -61,8 +62,10 @@ guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch 
 gint64 sim_cost_pieces (const SimCostInput *input, const PlanOp *op);
 
 SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
-/* Counts by how many calls of the framework each op is done, while the nodes of a schedule are gone
- * through in order. 0: by the call of another op; less than 1: one call for so many layers. */
+
+/* Counts how many calls a framework makes for each op, while the nodes of a schedule are gone
+ * through in order. It is 0 where the call for another op does this one, too, and less than 1 where
+ * one call does the ops of several layers. */
 typedef struct
 {
   gint32 first_gather, first_sum; /* buffer arrays; -1: none yet */

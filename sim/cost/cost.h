@@ -44,7 +44,7 @@ typedef struct
   const PlanSchedule *schedule;
   const PlanCluster *cluster;
   const PlanStack *stack;
-  const PlanModel *model;  /* which router it has; NULL: one that costs what its op does */
+  const PlanModel *model;  /* says which router there is; NULL: a router takes no ops but its own */
   const Plan *plan;        /* resolved plan: NCCL's version, registration of buffers, SHARP */
   const SimParams *params; /* NULL: the cluster's default */
   const SimMeasurements *measurements; /* of this kind of device; NULL: none */

@@ -30,10 +30,10 @@ gboolean sim_measurements_find (const SimMeasurements *self, const SimProduct *p
                                 double *out_flops_per_s);
 
 /* Interpolates between rows of the same layout and input format. Only rows within two octaves
- * (factors of 4) of the shape in each of m, n and k count, and in each dimension one of them must
- * be at or below it and one at or above it. The result is the mean rate of the four nearest,
- * weighted by the inverse of their squared distance in octaves. FALSE where there are no such
- * rows. */
+ * (factors of 4) of the shape in each of m, n and k count, and in each dimension some row must be
+ * at or below the shape and some row at or above it. The result is the mean rate of the four
+ * nearest, weighted by the inverse of their squared distance in octaves. FALSE where there are no
+ * such rows. */
 gboolean sim_measurements_interpolate (const SimMeasurements *self, const SimProduct *product,
                                        double *out_flops_per_s);
 

@@ -5,15 +5,17 @@
 
 #include <math.h>
 
-/* The rank of a scope that holds for a subject; the highest is used. Models of the same kind count
- * most, then the stack, then the GPU; at last a scope of one kind of models outranks one of all. */
+/* How well a scope fits a subject for which it holds; the best is used. A scope whose models are
+ * like the subject's (with experts or without; or all models) counts most, then one that names the
+ * stack, then one that names the GPU; among equals, one that names its models wins. */
 static guint
-closeness (const SimScope *scope, gboolean has_experts)
+scope_rank (const SimScope *scope, gboolean has_experts)
 {
-  const gboolean is_of_all = scope->models == NULL;
-  const gboolean is_of_such
-      = is_of_all || g_str_equal (scope->models, "experts") == (has_experts != FALSE);
-  return (is_of_such ? 8 : 0) + (scope->stack ? 4 : 0) + (scope->gpu ? 2 : 0) + (is_of_all ? 0 : 1);
+  const gboolean names_no_models = scope->models == NULL;
+  const gboolean is_like
+      = names_no_models || g_str_equal (scope->models, "experts") == (has_experts != FALSE);
+  return (is_like ? 8 : 0) + (scope->stack ? 4 : 0) + (scope->gpu ? 2 : 0)
+         + (names_no_models ? 0 : 1);
 }
 
 SimErrorRange
@@ -25,7 +27,8 @@ sim_uncertainty_spread (const SimAdjustments *self, const char *gpu, const char 
     {
       const SimUncertainty *u = &g_array_index (self->uncertainties, SimUncertainty, i);
       if (sim_scope_holds (&u->scope, gpu, stack, NULL)
-          && (!best || closeness (&u->scope, has_experts) > closeness (&best->scope, has_experts)))
+          && (!best
+              || scope_rank (&u->scope, has_experts) > scope_rank (&best->scope, has_experts)))
         best = u;
     }
   return best ? (SimErrorRange){ best->pct, best->runs, best->sources }
@@ -64,8 +67,8 @@ square_of_unseen (const SimAdjustments *self, SimDistance distance, const SimSee
 }
 
 /* The variance that a source without runs adds: its own offset, and the mean of those of the
- * sources behind the spread. What was found for GPUs and stacks without runs has it already, as
- * their sources were left out with them. */
+ * sources behind the spread. The variances for a GPU and a stack without runs are
+ * subtracted: they were found by leaving out whole sources, so they contain this one. */
 static double
 square_of_source (const SimAdjustments *self, const SimSubject *subject,
                   const SimErrorRange *spread, const double *squares)

@@ -16,19 +16,20 @@ typedef struct
   gboolean has_experts;
 } SimSubject;
 
-/* The error range of the closest group of runs that is known, of models with experts or of those
- * without: of this stack and GPU, of the stack, of the GPU, of all runs; `sources` is how many
- * published those. Where none of such models is known it is that of the others. `pct` is below 0
- * where none is. */
+/* The error range of the closest group of runs whose errors are known: the runs of this stack on
+ * this GPU, else of the stack, else on the GPU, else all. Runs of models with experts and of those
+ * without are groups of their own; the other kind is taken where nothing is known of the subject's.
+ * `sources` is how many published the group's runs; `pct` is below 0 where no group is known. */
 SimErrorRange sim_uncertainty_spread (const SimAdjustments *self, const char *gpu,
                                       const char *stack, gboolean has_experts);
 
 /* As sim_uncertainty_spread, widened by every way in which the subject differs from the runs that
- * were seen; `sources` is 0 where the subject is of a source that was seen. */
+ * the parameters were fitted to. `sources` is 0 where the subject's own source has such runs. */
 SimErrorRange sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject);
 
-/* What the subject has that few or none of those runs had, as far as it is a tenth or more of the
- * square of the error range: "stack=fsdp1, cuda_graph=on". NULL: nothing. The caller frees. */
+/* Names what the subject has that few or none of those runs had: "stack=fsdp1, cuda_graph=on". Left
+ * out is what makes less than a tenth of the square of the error range. NULL: nothing. The caller
+ * frees. */
 char *sim_uncertainty_unlike (const SimAdjustments *self, const SimSubject *subject);
 
 /* The memory errors of the stack's runs, or else of all runs. NULL: none are known. */

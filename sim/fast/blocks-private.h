@@ -69,9 +69,9 @@ static inline guint
 find_used (const SimSizes *self, guint rank)
 {
   guint word = rank / SIM_BLOCKS_WORD;
-  guint64 bits = self->is_used[word] & (~G_GUINT64_CONSTANT (0) << rank % SIM_BLOCKS_WORD);
+  guint64 bits = self->used_bits[word] & (~G_GUINT64_CONSTANT (0) << rank % SIM_BLOCKS_WORD);
   while (bits == 0)
-    bits = self->is_used[++word];
+    bits = self->used_bits[++word];
   return word * SIM_BLOCKS_WORD + (guint)__builtin_ctzll (bits);
 }
 

@@ -152,7 +152,7 @@ sim_blocks_fingerprint (const SimBlocks *self)
   const guint n_words = SIM_MEMORY_POOLS * self->sizes_room / SIM_BLOCKS_WORD;
   guint64 print = self->reserved + self->n_blocks - self->n_unused;
   for (guint i = 0; i < n_words; i++)
-    print = (print ^ self->is_used[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15);
+    print = (print ^ self->used_bits[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15);
   return print;
 }
 

@@ -60,7 +60,7 @@ queue_new (SimBlocks *self, const SimQueue *queue)
 static void
 set_end (SimSizes *self)
 {
-  self->is_used[self->n / WORD] |= G_GUINT64_CONSTANT (1) << self->n % WORD;
+  self->used_bits[self->n / WORD] |= G_GUINT64_CONSTANT (1) << self->n % WORD;
 }
 
 /* Inserts one bit below the end; the last word has room for it. */
@@ -69,8 +69,8 @@ insert_bit (SimSizes *self, guint rank)
 {
   const guint64 below = (G_GUINT64_CONSTANT (1) << rank % WORD) - 1;
   for (guint i = self->n / WORD; i > rank / WORD; i--)
-    self->is_used[i] = self->is_used[i] << 1 | self->is_used[i - 1] >> (WORD - 1);
-  guint64 *word = &self->is_used[rank / WORD];
+    self->used_bits[i] = self->used_bits[i] << 1 | self->used_bits[i - 1] >> (WORD - 1);
+  guint64 *word = &self->used_bits[rank / WORD];
   *word = (*word & below) | (*word & ~below) << 1;
 }
 
@@ -80,15 +80,16 @@ make_room (SimBlocks *self)
 {
   const guint before = self->sizes_room;
   self->sizes_room = 2 * before + WORD;
-  self->is_used = g_renew (guint64, self->is_used, SIM_MEMORY_POOLS * n_words (self->sizes_room));
+  self->used_bits
+      = g_renew (guint64, self->used_bits, SIM_MEMORY_POOLS * n_words (self->sizes_room));
   for (guint pool = SIM_MEMORY_POOLS; pool-- > 0;)
     {
       SimSizes *sizes = &self->sizes[pool];
       sizes->sizes = g_renew (guint64, sizes->sizes, self->sizes_room);
       sizes->numbers = g_renew (guint32, sizes->numbers, self->sizes_room);
-      sizes->is_used = &self->is_used[pool * n_words (self->sizes_room)];
-      memmove (sizes->is_used, &self->is_used[pool * n_words (before)], before / 8);
-      memset (sizes->is_used + n_words (before), 0, (self->sizes_room - before) / 8);
+      sizes->used_bits = &self->used_bits[pool * n_words (self->sizes_room)];
+      memmove (sizes->used_bits, &self->used_bits[pool * n_words (before)], before / 8);
+      memset (sizes->used_bits + n_words (before), 0, (self->sizes_room - before) / 8);
       for (guint i = 0; i < sizes->n; i++)
         self->queues[sizes->numbers[i]].bit = pool * self->sizes_room + i;
     }
@@ -110,7 +111,7 @@ queues_begin (SimBlocks *self)
     queue_new (self, &(SimQueue){ .first = NONE, .last = NONE });
   if (self->sizes_room == 0)
     make_room (self);
-  memset (self->is_used, 0, SIM_MEMORY_POOLS * self->sizes_room / 8);
+  memset (self->used_bits, 0, SIM_MEMORY_POOLS * self->sizes_room / 8);
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
     {
       set_end (&self->sizes[pool]);
@@ -157,7 +158,7 @@ sim_blocks_clear (SimBlocks *self)
       g_clear_pointer (&self->sizes[i].sizes, g_free);
       g_clear_pointer (&self->sizes[i].numbers, g_free);
     }
-  g_clear_pointer (&self->is_used, g_free);
+  g_clear_pointer (&self->used_bits, g_free);
   g_clear_pointer (&self->recent, g_free);
 }
 
@@ -291,7 +292,7 @@ close_run (SimBlocks *self, SimQueue *queue)
 }
 
 static inline gboolean
-is_all (const SimBlocks *self, const SimBlock *b)
+is_whole_segment (const SimBlocks *self, const SimBlock *b)
 {
   return (b->before & b->after) == NONE && !self->expands;
 }
@@ -305,7 +306,7 @@ list_slowly (SimBlocks *self, guint32 block)
   const SimBlock *b = block_at (self, block);
   const guint32 number = queue_of (self, b->pool, b->bytes);
   SimQueue *queue = &self->queues[number];
-  if (!is_all (self, b) && queue->n_whole > 0)
+  if (!is_whole_segment (self, b) && queue->n_whole > 0)
     close_run (self, queue);
   list_block (self, block);
 }
@@ -333,7 +334,7 @@ static void
 list_block (SimBlocks *self, guint32 block)
 {
   const SimBlock *b = block_at (self, block);
-  if (!is_all (self, b))
+  if (!is_whole_segment (self, b))
     {
       list_part (self, block, b->bytes, b->pool);
       return;

@@ -26,10 +26,10 @@ typedef struct
 /* The sizes of a pool of which blocks are or were free. */
 typedef struct
 {
-  guint n;          /* sizes that were ever free, in this run or an earlier one */
-  guint64 *sizes;   /* ascending */
-  guint32 *numbers; /* of their queues */
-  guint64 *is_used; /* a bit per size: something of it is free */
+  guint n;            /* sizes that were ever free, in this run or an earlier one */
+  guint64 *sizes;     /* ascending */
+  guint32 *numbers;   /* of their queues */
+  guint64 *used_bits; /* a bit per size: something of it is free */
 } SimSizes;
 
 typedef struct
@@ -43,9 +43,9 @@ typedef struct
   guint32 *unused; /* numbers of blocks that are gone, for reuse */
   guint32 n_blocks, n_unused, room;
   SimSizes sizes[SIM_MEMORY_POOLS];
-  guint64 *is_used; /* a bit per size, set where a block is free, pool after pool */
-  guint sizes_room; /* bits per pool, in whole words */
-  SimQueue *queues; /* of all pools, by number; number 0 is of no size */
+  guint64 *used_bits; /* a bit per size, set where a block is free, pool after pool */
+  guint sizes_room;   /* bits per pool, in whole words */
+  SimQueue *queues;   /* of all pools, by number; number 0 is of no size */
   guint32 n_queues, queues_room;
   guint version[SIM_MEMORY_POOLS]; /* of `sizes`; a new one when indices of sizes change */
   guint32 description, n_numbered; /* of the latest description; blocks that it has numbered */
@@ -79,7 +79,7 @@ void sim_blocks_give_back_part (SimBlocks *self, guint32 block);
 static inline void
 sim_blocks_set_used (SimBlocks *self, const SimQueue *queue, gboolean is_used)
 {
-  guint64 *word = &self->is_used[queue->bit / SIM_BLOCKS_WORD];
+  guint64 *word = &self->used_bits[queue->bit / SIM_BLOCKS_WORD];
   const guint at = queue->bit % SIM_BLOCKS_WORD;
   *word = (*word & ~(G_GUINT64_CONSTANT (1) << at)) | (guint64)is_used << at;
 }
@@ -127,7 +127,8 @@ void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean i
 void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
                           GArray *out, GArray *out_places);
 
-/* A hash that differs for most states with different descriptions, and may for equal ones. */
+/* A hash of the state. It differs for most states with different descriptions; it may also differ
+ * for states with equal ones. */
 guint64 sim_blocks_fingerprint (const SimBlocks *self);
 
 /* What led from one state to another with the same description happens `times` more. `places_now`

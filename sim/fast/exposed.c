@@ -103,10 +103,10 @@ close_all (SimExposed *self)
 }
 
 void
-sim_exposed_begin_pattern (SimExposed *self, guint level)
+sim_exposed_begin_iteration (SimExposed *self, guint level)
 {
   close_all (self);
-  memcpy (self->pattern[level], self->closed, sizeof self->closed);
+  memcpy (self->first_of_iteration[level], self->closed, sizeof self->closed);
 }
 
 /* Up to this many spells are written out and not cut. Nothing can be cut while the step before
@@ -118,7 +118,7 @@ are_few (const SimExposed *self, gint64 count)
 {
   guint n = 0;
   for (guint s = 0; s < SIM_EXPOSED_STREAMS; s++)
-    n += self->spells[s]->len - self->pattern[0][s];
+    n += self->spells[s]->len - self->first_of_iteration[0][s];
   return n * count <= FEW_SPELLS;
 }
 
@@ -131,7 +131,7 @@ expand (SimExposed *self, guint level, gint64 count)
   memcpy (ends, self->closed, sizeof ends);
   for (guint s = 0; s < SIM_EXPOSED_STREAMS; s++)
     for (gint64 i = 1; i <= count; i++)
-      for (guint p = self->pattern[level][s]; p < ends[s]; p++)
+      for (guint p = self->first_of_iteration[level][s]; p < ends[s]; p++)
         {
           Spell spell = *spell_at (self, s, p);
           spell.start += i * spell.drift[level];
@@ -150,7 +150,7 @@ find_period (const SimExposed *self, gint64 *out_from, gint64 *out_until)
   *out_until = G_MAXINT64;
   for (guint s = 0; s < SIM_EXPOSED_STREAMS; s++)
     {
-      const guint begin = self->pattern[0][s], end = self->spells[s]->len;
+      const guint begin = self->first_of_iteration[0][s], end = self->spells[s]->len;
       for (guint i = begin; i < end; i++)
         {
           const gint64 drift = spell_at (self, s, i)->drift[0];

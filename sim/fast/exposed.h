@@ -17,7 +17,7 @@ typedef struct
       host_ns;
 } SimShares;
 
-#define SIM_EXPOSED_STREAMS 11
+#define SIM_EXPOSED_STREAMS 11 /* the streams whose time is split: all but the host's */
 
 typedef struct
 {
@@ -27,8 +27,8 @@ typedef struct
   gboolean is_lost; /* something did begin earlier */
   GArray *spells[SIM_EXPOSED_STREAMS];
   guint closed[SIM_EXPOSED_STREAMS]; /* number of spells that may not be extended any more */
-  guint pattern[SIM_LEVELS]
-               [SIM_EXPOSED_STREAMS]; /* index of the first spell of the iteration being proven */
+  guint first_of_iteration[SIM_LEVELS][SIM_EXPOSED_STREAMS]; /* index of the first spell of the
+                                                                iteration being proven */
   GArray *cuts;
 } SimExposed;
 
@@ -41,7 +41,7 @@ void sim_exposed_add (SimExposed *self, PlanStream stream, const SimClock *start
 
 /* Marks the beginning of an iteration; sim_exposed_repeat adds what was added since then `count`
  * more times, each time later by its drift. */
-void sim_exposed_begin_pattern (SimExposed *self, guint level);
+void sim_exposed_begin_iteration (SimExposed *self, guint level);
 void sim_exposed_repeat (SimExposed *self, guint level, gint64 count);
 
 /* Splits the time. FALSE if the record does not suffice. */

@@ -6,7 +6,7 @@
  * drifts beside the clocks (engine.c) is *proven* for h more iterations when
  *   1. every clock ends later by its drift,
  *   2. every drift ends as it began,
- *   3. what shares the device ends as it began, that much later, and
+ *   3. the spells (sharing.h) of all streams end as they began, each later by its drift, and
  *   4. none of its comparisons of two times changes its winner within h iterations.
  *
  * Claim. The next h iterations move every clock by its drift, each.
@@ -118,8 +118,8 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
   engine->holds[level] = turns_after;
   if (self->splits)
     {
-      sim_exposed_begin_pattern (&self->busy, level);
-      sim_tally_begin_pattern (&self->tally, level);
+      sim_exposed_begin_iteration (&self->busy, level);
+      sim_tally_begin_iteration (&self->tally, level);
     }
 }
 
@@ -234,11 +234,11 @@ turn (SimFold *self, const SimLoop *loop, guint begin)
 static gint64
 prove (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
 {
-  const gint64 at_end = self->engine.n_proofs > 0;
+  const gint64 n_kept = self->engine.n_proofs > 0; /* iterations kept for the end: see fold */
   const guint64 n_ops = self->n_ops;
   begin_proof (self, loop, --left);
   turn (self, loop, begin);
-  const gint64 jumped = conclude (self, loop) - at_end;
+  const gint64 jumped = conclude (self, loop) - n_kept;
   if (jumped > 0)
     {
       jump (self, loop, jumped);
@@ -274,13 +274,13 @@ keeps_pace (const SimFold *self, const SimLoop *loop, gint64 pace[PLAN_N_STREAMS
 static void
 fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
 {
-  const gint64 at_end = self->engine.n_proofs > 0;
+  const gint64 n_kept = self->engine.n_proofs > 0;
   gint64 pace[PLAN_N_STREAMS] = { 0 };
   gboolean is_saved = FALSE, looks_alike = FALSE; /* is_saved: an iteration has been walked */
   guint n_failed = 0;
   while (left > 0)
     {
-      if (is_saved && left >= 2 + at_end && (n_failed < PROOFS_TRIED || looks_alike))
+      if (is_saved && left >= 2 + n_kept && (n_failed < PROOFS_TRIED || looks_alike))
         {
           const gint64 before = left;
           left = prove (self, loop, begin, left);

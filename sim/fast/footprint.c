@@ -460,7 +460,7 @@ is_enough (const SimFootprint *self)
 /* Cost of describing and comparing a state, in words, to that of walking an op. */
 #define WORD_COST 4
 
-/* Whether iterations may leave the state of an earlier one, and looking for that costs less than
+/* Whether iterations may end in the state of an earlier one, and looking for that costs less than
  * walking all of them. A state is about as long as the number of buffers. */
 static gboolean
 may_recur (const SimFootprint *self, const SimLoop *loop)
@@ -472,7 +472,7 @@ may_recur (const SimFootprint *self, const SimLoop *loop)
 
 /* Enters a loop. TRUE: the state at entry is the one that is known to come again in this loop. */
 static gboolean
-is_known (SimFootprint *self, guint32 index, guint kind)
+enter_loop (SimFootprint *self, guint32 index, guint kind)
 {
   SimRecurrence *recurrence = &self->recurrences[kind];
   describe (self, kind, &recurrence->entry);
@@ -521,7 +521,7 @@ leave_out (SimFootprint *self, const SimLoop *loop, const SimRecurrence *known,
 }
 
 /* Walks a loop. Iterations that take and free the same buffers repeat themselves once one of them
- * leaves the state that an earlier one found, in this step or the step before. */
+ * ends in the state that an earlier one ended in, in this step or the step before. */
 static void
 walk_loop (SimFootprint *self, guint32 index, guint begin_item)
 {
@@ -537,7 +537,7 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
     {
       look_at (self, kind, range);
       set_walls (self, kind, TRUE);
-      is_looking = !is_known (self, index, kind);
+      is_looking = !enter_loop (self, index, kind);
       left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->entry, left);
     }
   while (left > 0 && !is_enough (self))
@@ -596,7 +596,7 @@ note_step (SimFootprint *self, SimRange step)
   recurrence_begin (self, 0);
 }
 
-/* Runs steps until one leaves the state of an earlier one. FALSE: memory is an arena and its first
+/* Runs steps until one ends in the state of an earlier one. FALSE: memory is an arena and its first
  * step did not leave everything in place, as it must. */
 static gboolean
 run_steps (SimFootprint *self, SimRange step, guint n_steps)

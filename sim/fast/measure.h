@@ -34,8 +34,9 @@ gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const P
 const gint64 *sim_measure_node_ns (const SimWorkspace *self);
 
 /* sim_measure_step gives only the time of the steady step. sim_measure_device_bytes then gives the
- * device bytes of the same schedule; where they are above `enough_bytes`, any lower bound above it
- * may be returned. `out_is_settled`: the bytes do not depend on costs. */
+ * device bytes of the same schedule. Where these exceed `enough_bytes`, it may give a lower bound
+ * of them instead that exceeds `enough_bytes`, too. `out_is_settled`: the bytes do not depend on
+ * costs. */
 gint64 sim_measure_step (const PlanSchedule *schedule, const SimCost *cost,
                          SimWorkspace *workspace);
 gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *cost,

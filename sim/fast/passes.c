@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A stretch of ops is found once (find_way) and run again wherever a stage comes to the same place
+ * (run_stretch); a step that is wanted as a trace is walked op by op. */
 #include "config.h"
 
 #include "sim/fast/passes.h"
@@ -392,8 +394,8 @@ note_state (Run *run)
                 && memcmp (now->data, run->state_before->data, now->len) == 0;
 }
 
-/* Runs steps until one is steady. Once a step leaves the state that it began in, all further ones
- * are as that one, and the next is the steady one. */
+/* Runs steps until one is steady. Once a step ends in the state in which it began, all further
+ * steps are equal to it, and the next one is the steady one. */
 static gboolean
 run_steps (Run *run)
 {

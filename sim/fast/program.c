@@ -109,12 +109,12 @@ use_event (Compiler *self, const PlanRef *ref, guint8 how)
   for (guint depth = 0; depth < time->depth; depth++)
     {
       SimLoop *loop = loop_at (time->list, time->open[depth]);
-      const gboolean is_mine = ref->loop == (gint8)depth;
+      const gboolean moves_with_loop = ref->loop == (gint8)depth;
       uses_of (self, item_at (time->list, time->open[depth])->index)[ref->array]
-          |= how | (is_mine && !ref->modulus ? SIM_USE_MOVING : SIM_USE_FIXED);
-      if (is_mine && ref->modulus)
+          |= how | (moves_with_loop && !ref->modulus ? SIM_USE_MOVING : SIM_USE_FIXED);
+      if (moves_with_loop && ref->modulus)
         note_turns (loop, ref);
-      loop->has_moving = loop->has_moving || (is_mine && !ref->modulus);
+      loop->has_moving = loop->has_moving || (moves_with_loop && !ref->modulus);
     }
   return (SimRef){ .first = plan_schedule_event (self->schedule, (guint)ref->array)->first,
                    .offset = ref->offset,
@@ -275,7 +275,7 @@ add_node (Compiler *self, guint node, const SimCost *cost)
 /* Whether ops make as many launches as when the program was compiled. The memory list counts
  * launches, so it has to be made anew where they differ. */
 static gboolean
-launches_same (const SimProgram *self, const SimCost *cost)
+has_same_launches (const SimProgram *self, const SimCost *cost)
 {
   for (guint node = 0; node < self->launches->len; node++)
     if (g_array_index (self->launches, guint8, node) != sim_cost_launches (cost, node))
@@ -288,7 +288,7 @@ static gboolean
 renew (SimProgram *self, const SimCost *cost, gboolean *out_differs)
 {
   guint shared = 0;
-  if (self->is_serial != sim_cost_is_serial (cost) || !launches_same (self, cost))
+  if (self->is_serial != sim_cost_is_serial (cost) || !has_same_launches (self, cost))
     return FALSE;
   for (guint i = 0; i < self->time.items->len; i++)
     {

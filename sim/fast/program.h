@@ -21,7 +21,7 @@ typedef struct
  * buffer array (in the memory list). */
 typedef enum
 {
-  SIM_ITEM_OP, /* in the memory list: alloc */
+  SIM_ITEM_OP, /* an op that takes time; in the memory list an alloc */
   SIM_ITEM_FREE,
   SIM_ITEM_TOUCH,
   SIM_ITEM_REPEAT,
@@ -62,8 +62,9 @@ typedef struct
   guint unroll;        /* iterations after which the same elements are used again */
   gboolean is_uniform; /* iterations differ only by elements that move with the loop */
   gboolean has_moving;
-  guint32 first_range, n_ranges;    /* ranges of clocks that all its iterations share */
-  guint32 first_touched, n_touched; /* those its ops may read or set; no spells, not the host */
+  guint32 first_range, n_ranges;    /* ranges of clocks that all its iterations use alike */
+  guint32 first_touched, n_touched; /* ranges of clocks that its ops may read or set, without those
+                                       of spells and of the host */
 } SimLoop;
 
 typedef struct

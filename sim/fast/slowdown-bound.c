@@ -74,8 +74,8 @@ sim_slowdown_stream (const SimSlowdown *self)
   return stream;
 }
 
-/* The share of its pace that an op loses which wants `wanted` per mille of a resource, of which
- * `users` streams use `used` per mille. */
+/* The share of its pace that an op loses. It wants `wanted` per mille of a resource, of which
+ * `users` other streams use `used` per mille. */
 static double
 lost_share (guint wanted, guint used, guint users)
 {

@@ -12,8 +12,8 @@ G_BEGIN_DECLS
 
 #define SIM_SLOWDOWN_CLASSES 64
 
-/* A load of no more ops of a micro batch than this is not among a stream's kinds: it is of
- * embedding and head, which units do not contain. */
+/* A load that no more than this many ops of a micro batch have is not counted as a class of its
+ * own: such ops are those of embedding and head, which are outside the units. */
 #define SIM_SLOWDOWN_SELDOM 3
 
 /* All ops with one load, and the nanoseconds that they take without anything beside them. */

@@ -541,7 +541,7 @@ simulate (SimStages *self, guint stage, const Stretch *stretch, gint64 lag_ns)
 /* What an outcome follows from. */
 typedef struct
 {
-  guint64 key; /* the address of the stretch's, which is the same for all equal ones */
+  guint64 key; /* the address of the stretch's key; stretches with equal keys share one */
   gint64 lag_ns;
 } Start;
 

@@ -10,11 +10,13 @@
 #define MAX_VISITS 512 /* outcomes remembered of a stretch */
 #define ANY 0          /* digest of a visit that may apply whatever spells are beside it */
 
-/* A clock of the engine (events by their number in the stretch), and its time from the start. */
+/* A clock of the engine (events by their number in the stretch), and a time of it from the start.
+ */
 typedef struct
 {
   guint32 clock;
-  gboolean decides; /* some op began at that time; else: no op began before it */
+  gboolean decides; /* some op began just then, because of this clock; else the clock held up no op,
+                       and `ns` is the latest time at which it holds up none */
   gint64 ns;
 } Mark;
 
@@ -497,7 +499,7 @@ has_spells (const Visit *visit, const SimEngine *engine, gint64 start_ns)
 }
 
 static gboolean
-begins_so (const Visit *visit, const SimEngine *engine, const guint32 *events, gint64 start_ns)
+begins_like (const Visit *visit, const SimEngine *engine, const guint32 *events, gint64 start_ns)
 {
   if (!is_as_marked (&visit->host, sim_engine_clock (engine, SIM_CLOCK_HOST)->at - start_ns))
     return FALSE;
@@ -549,7 +551,7 @@ find_visit (const SimStretch *self, const SimEngine *engine, const guint32 *even
   const guint64 *digests = (const guint64 *)(gconstpointer)self->digests->data;
   for (guint i = 0; i < self->visits->len; i++)
     if ((digests[i] == digest || digests[i] == ANY)
-        && begins_so (self->visits->pdata[i], engine, events, start_ns))
+        && begins_like (self->visits->pdata[i], engine, events, start_ns))
       return self->visits->pdata[i];
   return NULL;
 }

@@ -29,7 +29,7 @@ sim_tally_begin (SimTally *self, guint n_nodes)
 }
 
 void
-sim_tally_begin_pattern (SimTally *self, guint level)
+sim_tally_begin_iteration (SimTally *self, guint level)
 {
   if (self->ns->len > 0)
     memcpy (self->before[level]->data, self->ns->data, self->ns->len * sizeof (gint64));

@@ -25,7 +25,7 @@ sim_tally_add (SimTally *self, guint node, gint64 ns)
 
 /* Marks the beginning of an iteration; sim_tally_repeat adds what was added since then `count` more
  * times. */
-void sim_tally_begin_pattern (SimTally *self, guint level);
+void sim_tally_begin_iteration (SimTally *self, guint level);
 void sim_tally_repeat (SimTally *self, guint level, gint64 count);
 
 G_END_DECLS

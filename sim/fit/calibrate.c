@@ -20,12 +20,14 @@
 #define STEP 0.01              /* change of an effect's logarithm for a derivative */
 #define MOST_STEPS 20          /* Gauss-Newton steps at most */
 #define ENOUGH 1e-4            /* share of the objective that a step must gain for another one */
-#define REACH 0.3              /* trust region at first, in logarithms, */
-#define LEAST_REACH 1e-3       /* and at least */
-#define FAR 10                 /* farther than any factor may be */
+#define REACH 0.3              /* first size of the trust region, in logarithms */
+#define LEAST_REACH 1e-3       /* least size of the trust region */
+#define FAR 10                 /* size of a trust region that contains all allowed factors */
 #define MOST_OF_SURROGATE 2000 /* evaluations, none of which simulates */
 #define MOST_LEAPS 4
-#define UNTOLD 0.99 /* share of a site's prior width: a larger error tells nothing */
+/* A site's factor whose error exceeds this share of its prior's width is left out of the set: its
+ * runs say nothing about it. */
+#define LEAST_UNKNOWN 0.99
 
 typedef enum
 {
@@ -133,8 +135,8 @@ cost_of (const Fit *self, guint i, guint stage, SimEffect bumped, double extra)
   return sim_cost_new (&input, NULL);
 }
 
-/* Whether nothing is under way as stages meet (see stages.h). Virtual stages exchange beside
- * compute. */
+/* Whether stages run nothing else while they exchange activations (see stages.h). With
+ * virtual stages they compute meanwhile. */
 static gboolean
 drains (const SimObservation *row)
 {
@@ -263,7 +265,7 @@ objective_of_prior (const Fit *self, const double *theta, double *gradient)
 
 /* The objective at the point that was evaluated last. */
 static double
-objective_there (const Fit *self, const double *theta)
+objective_of_last (const Fit *self, const double *theta)
 {
   double sum = objective_of_prior (self, theta, NULL);
   for (guint i = 0; i < self->n; i++)
@@ -276,7 +278,7 @@ static double
 objective (Fit *self, const double *theta, gboolean with_slopes)
 {
   evaluate (self, theta, with_slopes);
-  return objective_there (self, theta);
+  return objective_of_last (self, theta);
 }
 
 static gboolean
@@ -363,7 +365,7 @@ minimise (Fit *self, double *theta)
 {
   const guint n = self->unknowns->len;
   g_autofree double *next = g_new (double, n);
-  double reach = REACH, least = objective_there (self, theta);
+  double reach = REACH, least = objective_of_last (self, theta);
   for (guint step = 0; step < MOST_STEPS && reach >= LEAST_REACH; step++)
     {
       g_autofree double *log_ns = g_memdup2 (self->log_ns, self->n * sizeof *log_ns);
@@ -452,7 +454,7 @@ find_moves (Fit *self)
 static void
 add_unknown (Fit *self, Unknown unknown)
 {
-  gboolean is_felt = FALSE;
+  gboolean moves_any = FALSE;
   for (guint u = 0; u < self->unknowns->len; u++)
     {
       const Unknown *other = &g_array_index (self->unknowns, Unknown, u);
@@ -462,9 +464,9 @@ add_unknown (Fit *self, Unknown unknown)
         return;
     }
   for (guint i = 0; i < self->n; i++)
-    is_felt = is_felt
-              || (moves_row (&unknown, &self->rows[i]) && self->moves[i] & 1u << unknown.effect);
-  if (is_felt)
+    moves_any = moves_any
+                || (moves_row (&unknown, &self->rows[i]) && self->moves[i] & 1u << unknown.effect);
+  if (moves_any)
     g_array_append_val (self->unknowns, unknown);
 }
 
@@ -543,8 +545,8 @@ rounded (double value)
 }
 
 /* Predicts the rows of each part or source by a fit to the others. That fit is one Gauss-Newton
- * step from the fit to all rows, where derivatives are known. Without a source a factor that it
- * alone told of goes back to its prior, however far that is. */
+ * step from the fit to all rows, where derivatives are known. When a source is left out, a factor
+ * that only its runs determine returns to its prior, so that step may be of any length. */
 static void
 cross_validate (Fit *self, const double *theta, gboolean by_source, guint n)
 {
@@ -559,7 +561,8 @@ cross_validate (Fit *self, const double *theta, gboolean by_source, guint n)
       for (guint i = 0; i < self->n; i++)
         if (is_left_out (self, i))
           {
-            *(by_source ? &self->rows[i].apart_ns : &self->rows[i].left_ns) = exp (self->log_ns[i]);
+            *(by_source ? &self->rows[i].without_source_ns : &self->rows[i].without_part_ns)
+                = exp (self->log_ns[i]);
             self->log_ns[i] = log_ns[i];
           }
     }
@@ -579,7 +582,7 @@ set_of (const Fit *self, const double *theta)
   for (guint u = 0; u < self->unknowns->len; u++)
     {
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
-      if (unknown->site && errors[u] > UNTOLD * unknown->width)
+      if (unknown->site && errors[u] > LEAST_UNKNOWN * unknown->width)
         continue;
       sim_adjustments_add_factor (set, (SimFactor){ .scope = { .gpu = (char *)unknown->gpu,
                                                                .stack = (char *)unknown->stack,
@@ -610,8 +613,7 @@ fit (Fit *self, GError **error)
   if (self->failed || self->unknowns->len == 0)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s",
-                   self->failed ? "a run has ops that cost nothing is known of"
-                                : "no run to fit to");
+                   self->failed ? "a run has ops whose costs are not known" : "no run to fit to");
       return NULL;
     }
   g_autofree double *theta = g_new0 (double, self->unknowns->len);
@@ -627,7 +629,8 @@ fit (Fit *self, GError **error)
     }
   evaluate (self, theta, TRUE);
   for (guint i = 0; i < self->n; i++)
-    self->rows[i].after_ns = self->rows[i].left_ns = self->rows[i].apart_ns = exp (self->log_ns[i]);
+    self->rows[i].after_ns = self->rows[i].without_part_ns = self->rows[i].without_source_ns
+        = exp (self->log_ns[i]);
   g_autoptr (SimAdjustments) set = set_of (self, theta);
   if (self->request->n_parts > 1)
     cross_validate (self, theta, FALSE, self->request->n_parts);

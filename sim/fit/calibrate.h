@@ -14,8 +14,8 @@ G_BEGIN_DECLS
 /* A measured run. Everything that it points to must outlive the calibration. */
 typedef struct
 {
-  SimCostInput input; /* without params, since the default of the device is adjusted; for a pipeline
-                         also without schedule */
+  SimCostInput input; /* has no params, since the fit adjusts the device's defaults; for a pipeline
+                         it has no schedule either */
   SimPipeline stages; /* for a pipeline; otherwise empty */
   const char *gpu, *stack; /* scopes to which the run belongs */
   const char *site;        /* NULL: not known */
@@ -24,15 +24,17 @@ typedef struct
   guint source;             /* who published it (of n_sources) */
   gboolean has_experts;     /* sources may be further off for models with experts */
   double before_ns;         /* result: time predicted by the base set */
-  double after_ns, left_ns; /* the same by the new set; by the set fitted without its part */
-  double apart_ns;          /* the same, by the set fitted without its source */
+  double after_ns;          /* result: time predicted by the new set */
+  double without_part_ns;   /* the same, by the set fitted without the run's part */
+  double without_source_ns; /* the same, by the set fitted without the run's source */
 } SimObservation;
 
 typedef struct
 {
   const char *id;             /* of the new set */
   const SimAdjustments *base; /* set to start from; NULL: the defaults. Only factors of one GPU on
-                                 one stack are fitted on top of it, so other predictions stay */
+                                 one stack are fitted on top of it, so that predictions for other
+                                 GPUs and stacks stay as they are */
   guint n_parts;              /* parts of the cross-validation; below 2: none */
   guint n_sources;            /* sources, each left out in turn, too; below 2: none is */
   guint n_threads;

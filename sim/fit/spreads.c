@@ -63,7 +63,7 @@ add_spread_of (SimAdjustments *set, const Runs *runs, SimScope scope)
   for (guint i = 0; i < runs->n; i++)
     {
       const SimObservation *row = &runs->rows[i];
-      const double predicted = runs->request->n_parts > 1 ? row->left_ns : row->after_ns;
+      const double predicted = runs->request->n_parts > 1 ? row->without_part_ns : row->after_ns;
       const Miss miss = { fabs (predicted / row->step_ns - 1), row->weight };
       if (!sim_scope_holds (&scope, row->gpu, row->stack, NULL)
           || (scope.models && !g_str_equal (scope.models, row->has_experts ? "experts" : "dense")))
@@ -87,9 +87,9 @@ add_spread_of (SimAdjustments *set, const Runs *runs, SimScope scope)
   return TRUE;
 }
 
-/* Adds the spreads of a GPU and stack. Models with experts have one of their own, since they are
- * further off: theirs among the others would make those look less sure than they are, and
- * themselves surer. Where neither are enough, all count together. */
+/* Adds the spreads of a GPU and stack. Models with experts have a spread of their own, since their
+ * predictions err more: one spread for all models would be too wide for dense ones and too narrow
+ * for those with experts. Where neither kind has enough runs, all runs make one spread. */
 static void
 add_spread (SimAdjustments *set, const Runs *runs, const char *gpu, const char *stack)
 {
@@ -136,7 +136,7 @@ sim_offset_add (SimOffset *self, const SimObservation *row, double predicted_ns,
   self->excess += row->weight * excess;
 }
 
-/* The variance of one run about the mean of what it has in common with others, of all together. */
+/* The variance of single runs about the mean of their group, pooled over all groups. */
 static double
 variance_within (const SimOffset *offsets, guint n)
 {
@@ -150,8 +150,8 @@ variance_within (const SimOffset *offsets, guint n)
   return freedom > 0 ? MAX (sum, 0) / freedom : 0;
 }
 
-/* The sum of the squares of means, each in units of the variance that it has if offsets have the
- * variance `between`, and runs about them `within`. */
+/* The sum over groups of the squared mean, divided by the variance that the mean has if offsets
+ * have the variance `between`, and runs the variance `within` about them. */
 static double
 scaled_squares (const SimOffset *offsets, guint n, double within, double between)
 {
@@ -175,8 +175,9 @@ eight_of_ten (guint freedom)
   return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n);
 }
 
-/* The variance of offsets is the one by which the means of all that were left out are as large as
- * they should be (Paule and Mandel 1982), about 0, which is what predictions say. */
+/* Estimates the variance of offsets after Paule and Mandel (1982): with it the scaled squares of
+ * the means sum to the number of groups. The means are taken about 0, which is an offset's expected
+ * value. */
 SimErrorRange
 sim_offset_range (const SimOffset *offsets, guint n)
 {
@@ -199,7 +200,7 @@ sim_offset_range (const SimOffset *offsets, guint n)
                           .runs = counted };
 }
 
-/* The weight of other sources' runs of a row's GPU, and of its stack; the lesser of both. */
+/* The weight of other sources' runs on a row's GPU or with its stack, whichever is less. */
 static double
 weight_of_others (const Runs *runs, const SimObservation *row)
 {
@@ -215,8 +216,9 @@ weight_of_others (const Runs *runs, const SimObservation *row)
   return MIN (gpu, stack);
 }
 
-/* Other sources with runs on a row's GPU by its stack; 1 where there is none, as runs on the one
- * and by the other then stand for it. */
+/* The number of other sources with runs of a row's stack on its GPU. It is 1 where there is none:
+ * the row is then predicted from runs on the GPU and runs of the stack, which together count as
+ * one. */
 static guint
 other_sources (const Runs *runs, const SimObservation *row)
 {
@@ -231,19 +233,19 @@ other_sources (const Runs *runs, const SimObservation *row)
   return MAX (g_hash_table_size (sources), 1);
 }
 
-/* Whether a row tells how far off its source is. Of models without experts that is a row of which
- * nothing but the source is new: others have enough runs of their GPU and of their stack. Of models
- * with experts, which few sources have, it is every row: their offset has what a new GPU and a new
- * stack add, which is taken out of it where it is used (square_of_source). */
+/* Whether a row counts for the offset of its source. A row of a dense model counts only if other
+ * sources have enough runs on its GPU and of its stack, so that nothing but its source is new. Few
+ * sources have models with experts, so each row of those counts: their offset then includes what a
+ * new GPU and a new stack add, which square_of_source (sim/cost/uncertainty.c) subtracts. */
 static gboolean
-tells (const Runs *runs, const SimObservation *row, gboolean has_experts)
+counts_for_source (const Runs *runs, const SimObservation *row, gboolean has_experts)
 {
   return !row->has_experts == !has_experts
          && (has_experts || weight_of_others (runs, row) >= SIM_ENOUGH_RUNS);
 }
 
-/* Finds by how much sources vary: each has an offset of its own, for models with experts another
- * than for those without, whose rest is the same kernels everywhere. */
+/* Finds how much the offsets of sources vary. For models with experts they are found apart, because
+ * sources differ more in their kernels for experts than in others. */
 static void
 add_source_distance (SimAdjustments *set, const Runs *runs, gboolean has_experts)
 {
@@ -254,8 +256,8 @@ add_source_distance (SimAdjustments *set, const Runs *runs, gboolean has_experts
   for (guint i = 0; i < runs->n; i++)
     {
       const SimObservation *row = &runs->rows[i];
-      if (tells (runs, row, has_experts))
-        sim_offset_add (&offsets[row->source], row, row->apart_ns,
+      if (counts_for_source (runs, row, has_experts))
+        sim_offset_add (&offsets[row->source], row, row->without_source_ns,
                         1 + 1.0 / other_sources (runs, row));
     }
   const SimErrorRange found = sim_offset_range (offsets, n);

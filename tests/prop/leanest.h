@@ -1,14 +1,16 @@
-/* What the leanest plan of plan_bound_leanest must be. */
+/* Checks plan_bound_leanest: the plan that it makes of a plan, by more sharding and narrower state,
+ * to see whether any such plan could fit. */
 #pragma once
 #include "planner/case/case.h"
 #include "planner/search/bound.h"
 #include <check.h>
 G_BEGIN_DECLS
 
-/* Checks the leanest of all plans that differ in sharding of state, also with narrower gradients
- * and moments, where it is legal. */
+/* A plan takes `device_bytes`. The lower bound on the memory of its leanest form must not be
+ * higher, whether that shards as much state or more, with and without narrower gradients and
+ * moments. */
 static inline void
-leanest_holds (const PlanCase *of, guint64 device_bytes)
+check_leanest (const PlanCase *of, guint64 device_bytes)
 {
   for (gint64 s = of->plan.value[PLAN_STRATEGY]; s <= PLAN_STRATEGY_OPTIM_GRADS_PARAMS; s++)
     for (guint narrow = 0; narrow < 2; narrow++)

@@ -24,7 +24,7 @@ pipeline_some (GRand *rand, gint32 least, gint32 most)
   return g_rand_int_range (rand, least, most + 1);
 }
 
-/* A plan of a framework that has pipelines; NULL: it has none such. */
+/* A random plan with pipeline stages; NULL: it is not legal, or does not divide the devices. */
 static inline PlanCase *
 pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
                const PlanCluster *cluster)
@@ -87,9 +87,9 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
   return plan_case_new (model, cluster, &plan, NULL, NULL);
 }
 
-/* The next one from that seed on. Every other one has products that take longer than to issue them;
- * some have an output layer that costs more than a stage, so that nanotron puts the loss, or what
- * makes logits fp32, on a stage by itself. */
+/* Makes the first legal pipeline from that seed on. Odd seeds have models so wide that a product
+ * takes longer than the host needs to issue it. Some have an output layer that costs more than a
+ * stage, so that nanotron puts the loss, or the cast of logits to fp32, on a stage by itself. */
 static inline void
 pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pairwise covering set of the product of all values: any two that some plan has occur together.
+/* A pairwise covering set of the product: any two values that some plan has together are together
+ * in one of the plans chosen here.
  *
  *   product-pairs list        prints them: a number, and what it stands for
  *   product-pairs ranks FILE  prints the numbers of ranks that those in FILE are for
@@ -55,15 +56,17 @@ split (guint64 point, guint digits[N])
     digits[d] = (guint)(point % values[d]);
 }
 
-/* Greedy: passes over the product that take what has so many new pairs at least, ever fewer. The
- * last pass takes whatever has one, so that a pair that is left is in no plan at all. */
+/* Chooses points greedily, in passes over the product. A pass takes the points that have at least a
+ * certain number of new pairs, which falls from pass to pass. The last pass takes every point with
+ * a new pair, so that a pair that is left is in no plan at all. */
 static GArray *
 choose (void)
 {
   GArray *chosen = g_array_new (FALSE, FALSE, sizeof (guint64));
   g_autofree Pairs *pairs = g_new0 (Pairs, 1);
   const guint64 size = product_size (), stride = 7919; /* a prime that is no factor of the size */
-  /* New pairs of each point at most, in the order of visits: they only get fewer. 0: refused. */
+  /* The most new pairs that each point may have, by the order of visits; it only falls. 0: the plan
+   * is refused. */
   g_autofree guint8 *most = g_malloc (size);
   g_assert (size % stride != 0);
   memset (most, G_MAXUINT8, size);

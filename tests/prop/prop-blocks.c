@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The measuring allocator against that of sim/memory.c, and what it jumps over against what it goes
- * through. */
+/* The fast allocator (sim/fast/blocks.c) against that of sim/memory.c; and its jump over many
+ * rounds of requests against going through all of them. */
 #include "config.h"
 
 #include "sim/fast/blocks.h"
@@ -21,7 +21,7 @@ any_size (GRand *rand)
   return (few * scale[g_rand_int_range (rand, 0, 5)] + 511) / 512 * 512;
 }
 
-/* A schedule of allocs and frees in any order, run by both. */
+/* Allocs and frees in any order, taken by both allocators. */
 START_TEST (takes_the_same_decisions)
 {
   const PlanStack stack
@@ -111,7 +111,7 @@ round_run (const Round *self, SimBlocks *blocks)
     }
 }
 
-/* Holes of equal and of other sizes beside what stays. */
+/* Makes an allocator with blocks that stay (`keeps`) and holes of several sizes between them. */
 static void
 prepare (SimBlocks *blocks, const Round *around, gboolean expands, guint32 keeps[KEEPS])
 {
@@ -154,8 +154,9 @@ note_state (SimBlocks *blocks, const guint32 *keeps, GPtrArray *texts, GPtrArray
   g_ptr_array_add (all_places, places);
 }
 
-/* Rounds until one ends as an earlier one did, then many more at once: the same, walls and all, as
- * when all of them are gone through. Kind 0 sees walls, kind 1 sees none. */
+/* Goes through rounds until one ends in the state of an earlier one, then jumps over many more. The
+ * state must be the one that going through all of them leads to. A description of kind 0 sees
+ * walls, one of kind 1 sees none. */
 START_TEST (jumps_to_where_it_would_have_gone)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Costs of products and norms: how they grow with sizes, and interpolation between measured
+ * products.
+ */
 #include "config.h"
 
 #include "sim/cost/cost.h"
@@ -60,7 +63,7 @@ START_TEST (products_grow_with_size)
 }
 END_TEST
 
-/* A sum, and norms with and without one, all of the same matrices. */
+/* A sum, plain norms, and norms that also add, all of the same matrices. */
 enum
 {
   ADD,
@@ -102,7 +105,7 @@ norm_ns (const PlanCluster *cluster, gint64 rows, gint64 cols, const char *dtype
     out_ns[i] = sim_cost_ns (cost, i);
 }
 
-/* Norms that add take longer than those that do not, and less than these and sums of their own. */
+/* A norm that also adds takes longer than a plain norm, and less than a plain norm and a sum. */
 START_TEST (sums_in_norms_are_cheaper)
 {
   static const char *const clusters[] = { "dgx-h100:1", "dgx-b200:1", "dgx-a100:1" };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is written for any stack says the plan, all of it, or names the fields that it cannot say.
- */
+/* What emit writes for a stack says all of the plan; otherwise emit refuses and names the fields
+ * that it cannot express. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -42,7 +42,7 @@ number_of (const char *text, const char *name)
   return at ? g_ascii_strtoll (at + strlen (name), NULL, 10) : 0;
 }
 
-/* Sizes multiply out: to the sequences of a step, and to the devices. */
+/* The sizes that are written multiply to the sequences of a step, and to the number of devices. */
 static void
 assert_sizes (guint seed, PlanEmitKind kind, const char *text, const Plan *plan,
               const PlanCluster *cluster)
@@ -123,8 +123,8 @@ try_value (Plan *asked, PlanCase **of, const char *field, const char *word)
   *of = changed;
 }
 
-/* A plain plan of any stack with some fields changed: what most people have. For other models, one
- * with any value of any field. */
+/* For a plain model a plain plan of some stack with some fields changed, such as most people have;
+ * for other models a plan with any value of any field. */
 static PlanCase *
 case_of (guint seed, const PlanModel *model, const PlanCluster *cluster)
 {
@@ -174,7 +174,8 @@ START_TEST (any_plan_is_written_or_refused_by_name)
 }
 END_TEST
 
-/* Fields that act only beside others; what is written need not tell their values apart. */
+/* Whether a field has no effect in a plan, because of other fields. Two of its values may then be
+ * written alike. */
 static gboolean
 is_idle (const Plan *plan, PlanField field)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is written reads back as the plan it was written from; what cannot be written is named, all
- * of it at once. */
+/* A command line that emit writes for Megatron-LM reads back as the plan it was written from. A
+ * plan that cannot be written is refused, with all the reasons at once. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -121,8 +121,8 @@ assert_reads_back (guint seed, const char *text, const PlanEmitSubject *subject)
                  text);
 }
 
-/* Writes the plan in every way that Megatron-LM's reader takes, after what the first refusal asks
- * for; may change `model`. */
+/* Writes a random plan in every form that planner/megatron reads, and reads it back. If emit
+ * refuses the plan, it is first changed as the reasons ask for, which may also change `model`. */
 static void
 check_written (guint seed, PlanModel **model)
 {
@@ -160,7 +160,7 @@ START_TEST (what_is_written_reads_back)
 }
 END_TEST
 
-/* Everything that Megatron-LM has a flag for. */
+/* A dense model with properties that Megatron-LM has flags for. */
 static PlanModel *
 random_megatron_model (guint seed)
 {
@@ -302,7 +302,7 @@ START_TEST (experts_read_back)
     }
   plan.value[PLAN_EP_DELAY_WGRAD]
       = plan.value[PLAN_EP_OVERLAP] ? g_rand_int_range (rand, 0, 2) : PLAN_EP_DELAY_WGRAD_OFF;
-  /* With whichever version of the stack is modelled. */
+  /* This is no plan_case_new, since rules of the modelled version may refuse the plan. */
   const PlanCase of = { .model = model,
                         .cluster = cluster,
                         .plan = plan,

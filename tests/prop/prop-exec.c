@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Runs of random plans on threads: losses, norms and weights equal the evaluator's bit for bit,
+ * also when resumed from a checkpoint, and bytes taken equal bytes predicted. */
 #include "config.h"
 
 #include "exec/probe/probe.h"
@@ -31,14 +33,15 @@ typedef struct
   ExecBlend *tokens, *eval_tokens;
 } Case;
 
-/* Whether a case's sizes are whole blocks of every format but those of 128. */
+/* Whether a case's sizes are multiples of the blocks of all formats but fp8-blockwise, whose blocks
+ * have 128 elements. */
 static gboolean
 is_aligned (guint seed)
 {
   return seed < STAGED && (seed % 8 == 5 || seed % 8 == 7);
 }
 
-/* Whether they are whole blocks of those of 128, too. */
+/* Whether a case's sizes are multiples of 128, too. */
 static gboolean
 is_square (guint seed)
 {
@@ -72,7 +75,7 @@ tp_of (guint seed)
   return ranks > 2 && seed % 4 == 1 ? 4 : 2;
 }
 
-/* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
+/* Models that are executed beside plain llama: each with properties that others do not have. */
 static const char *const kinds[] = {
   "family=gpt2,tied=on",
   "family=gpt2,tied=off,activation=gelu",
@@ -281,20 +284,22 @@ widen_plan (Case *c, int seed)
     }
 }
 
-#define UP_AGAIN (1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN | 1 << PLAN_RECOMPUTE_MODULES_MLA_UP_PROJ)
+#define UP_PROJECTIONS \
+  (1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN | 1 << PLAN_RECOMPUTE_MODULES_MLA_UP_PROJ)
 
+/* Sets recompute of attention and of the up-projections of latent vectors. */
 static void
-make_up_again (Case *c)
+recompute_up_projections (Case *c)
 {
   Plan plan = c->of->plan;
   plan.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_SELECTIVE;
-  plan.value[PLAN_RECOMPUTE_MODULES] = UP_AGAIN;
+  plan.value[PLAN_RECOMPUTE_MODULES] = UP_PROJECTIONS;
   PlanCase *of = test_case_of (c->model, c->cluster, &plan);
   plan_case_free (c->of);
   c->of = of;
 }
 
-/* Sets context parallelism of 2 or 4 ranks; sequences become a multiple of twice as many long. */
+/* Sets context parallelism of 2 or 4 ranks; the length of sequences becomes a multiple of 2 cp. */
 static gboolean
 add_context (Case *c, gint64 cp)
 {
@@ -361,7 +366,7 @@ case_init (Case *c, int seed)
   c->tokens = c->eval_tokens = NULL;
   widen_plan (c, seed);
   if (c->model->kv_lora > 0 && c->model->q_lora > 0)
-    make_up_again (c);
+    recompute_up_projections (c);
   if (seed % 5 == 3 && seed % 4 != 1)
     add_documents (c, seed);
   else if (seed % 6 != 0 && (seed % 4 == 0 || !add_context (c, 4)))
@@ -414,8 +419,8 @@ write_tokens (const Case *c, const char *folder, const char *name, GRand *rand, 
   return path;
 }
 
-/* A blend, every other time shuffled, that is used up within a step or two; what it is evaluated on
- * is one file. */
+/* Adds a blend of two files, shuffled for every other seed, that is used up within a step or two;
+ * and one file for the evaluations. */
 static void
 case_add_data (Case *c, guint32 seed)
 {
@@ -477,7 +482,7 @@ check_results (const Case *c, int seed, const ExecResult *results, const ExecRes
     }
 }
 
-/* With evaluations, and files of tokens, in some. */
+/* Compares a run with the evaluator. Some cases have evaluations, some files of tokens. */
 static void
 compare (int seed)
 {
@@ -567,7 +572,7 @@ END_TEST
 START_TEST (every_value_is_run)
 {
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
-  guint contexts[3] = { 0 }, windowed = 0, up_again = 0, dropped = 0;
+  guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0;
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -575,7 +580,7 @@ START_TEST (every_value_is_run)
       const gint64 *value = c.of->plan.value;
       for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
         met[i] += value[wide_fields[i].field] == wide_fields[i].other;
-      up_again += value[PLAN_RECOMPUTE_MODULES] == UP_AGAIN;
+      up_projections += value[PLAN_RECOMPUTE_MODULES] == UP_PROJECTIONS;
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
       split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
@@ -589,7 +594,7 @@ START_TEST (every_value_is_run)
   for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
     ck_assert_msg (met[i] > 0, "%s=%" G_GINT64_FORMAT " is in no case",
                    plan_field_name (wide_fields[i].field), wide_fields[i].other);
-  ck_assert_uint_gt (up_again, 0);
+  ck_assert_uint_gt (up_projections, 0);
   ck_assert_uint_gt (hybrids, 10);
   ck_assert_uint_gt (hfsdp, 4);
   ck_assert_uint_gt (split[0], 6);
@@ -645,8 +650,8 @@ simulate (const Case *c, guint rank)
   return trace;
 }
 
-/* Bytes taken, by category and at the peak, equal the prediction, which is of a rank with all that
- * tensor-parallel ranks may have. */
+/* Compares the bytes that each rank took with those predicted, by category and at the peak. Ranks
+ * have predictions of their own only where tensor parallelism or stages tell them apart. */
 static void
 compare_bytes (int seed)
 {

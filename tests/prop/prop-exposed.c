@@ -69,7 +69,7 @@ any_repeat (Both *self)
   for (gint64 t = 0; t <= times; t++)
     {
       if (t == 0)
-        sim_exposed_begin_pattern (&self->busy, 0);
+        sim_exposed_begin_iteration (&self->busy, 0);
       for (guint s = 0; s < N_STREAMS; s++)
         for (guint i = 0; i < n[s]; i++)
           add (self, s, starts[s][i] + t * periods[s], lengths[s][i], periods[s], t > 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of loops as searches find it, against sim_run, which goes through every op: buffers short
- * and long, that stay from one loop to the next, are handed on, are used in turns or at once, among
- * segments that others left behind. */
+/* The memory of loops as sim_measure finds it, against sim_run, which goes through every op.
+ * Buffers live within an iteration, from one to the next, or from one loop to another (see Use),
+ * among segments that earlier buffers left behind. */
 #include "config.h"
 
 #include "sim/fast/footprint.h"
@@ -25,11 +25,11 @@ typedef enum
   LAGGED,  /* given back some iterations late in the second */
   TURNS,   /* two of them, in turns, in the first loop */
   FIRST,   /* within an iteration of the first loop */
-  SECOND,  /* of the second */
-  BOTH,    /* of each */
-  AT_ONCE, /* likewise, and given back at once */
-  HOLES,   /* before the loops: they leave segments */
-  LASTING,
+  SECOND,  /* within an iteration of the second loop */
+  BOTH,    /* within an iteration of either loop */
+  AT_ONCE, /* as BOTH, and given back right after it was taken */
+  HOLES,   /* taken and given back before the loops: they leave free segments */
+  LASTING, /* taken in the setup, given back in the teardown */
   N_USES
 } Use;
 
@@ -44,10 +44,10 @@ typedef struct
   Use uses[MAX_ARRAYS];
 } Maker;
 
-/* An op of a body, and where in it. */
+/* An op of a loop's body. */
 typedef struct
 {
-  double key;
+  double key; /* its place in the body, from 0 to 1 */
   PlanOpKind kind;
   PlanRef ref;
 } Step;

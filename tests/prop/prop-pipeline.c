@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pipelines: who holds what, that stages meet, and how long a step takes. The oracle of times knows
- * only which forward and backward pass waits for which exchange. */
+/* Pipelines: which stage holds which parameters, that exchanges pair up, and how long a step takes.
+ * The oracle of times knows only which forward and backward pass waits for which exchange. */
 #include "config.h"
 
 #include "planner/plan/stages.h"
@@ -19,7 +19,8 @@
 
 #define MOST MOST_STAGES
 
-/* A pipeline's times: of a forward and a backward pass on each stage, of one exchange. */
+/* A pipeline of n stages and m micro batches, with its times: of one exchange (c), and of a forward
+ * and a backward pass on each stage. */
 typedef struct
 {
   gint64 n, m, c;
@@ -85,7 +86,7 @@ time_slowly (const Times *t)
   return end;
 }
 
-/* Of the model of pipelines that the program's design was checked with. */
+/* Times of steps that another model of pipelines gave, with which the design was checked. */
 START_TEST (the_oracle_knows_its_numbers)
 {
   const struct
@@ -104,7 +105,7 @@ START_TEST (the_oracle_knows_its_numbers)
 }
 END_TEST
 
-/* A pass that takes so many times what every op does. */
+/* A pass of `ops` ops, each of which takes the same time. */
 static void
 add_pass (PlanSchedule *schedule, gint64 ops, gint32 buffer)
 {
@@ -168,10 +169,10 @@ new_schedule (const Times *t, gint64 r)
   return schedule;
 }
 
-/* Both simulators, of those schedules: they agree; returns the step's time. Our own runtime may
- * gather and reduce as stages meet, and nanotron reduce gradients of parameters that all ranks
- * hold: then the fast one does not tell. It is not asked where the host does not wait for
- * exchanges. */
+/* Asserts that the fast simulators agree with the one that goes op by op, and returns the step's
+ * time. SimStages gives no answer where something is under way as stages meet: our own runtime may
+ * gather and reduce then, and nanotron may reduce gradients of parameters that all ranks hold.
+ * `must_tell`: it has to answer. It is not asked where the host does not wait for exchanges. */
 static gint64
 simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
                const PlanStack *stack, gboolean must_tell, int seed)
@@ -263,7 +264,8 @@ START_TEST (a_step_takes_what_the_oracle_says)
 }
 END_TEST
 
-/* Stages that are alike: (m + n - 1) slots, and so many exchanges that nothing hides. */
+/* With equal stages a step has (m + n - 1) slots of a forward and a backward pass, and a number of
+ * exchanges beside which nothing is computed. */
 START_TEST (the_closed_form_holds)
 {
   const gint64 n = 3 + _i % 6, m = n + _i / 6;
@@ -289,9 +291,8 @@ START_TEST (the_fast_simulation_equals_that_of_all_ops)
 }
 END_TEST
 
-/* Every layer, and what stands around them, is on one stage; a shared matrix where the embedding is
- * and where the output layer is, if that is not one stage, and the embedding, too, where a
- * prediction module reads it. */
+/* Every layer, the embedding and the output layer are on one stage. The embedding has a copy where
+ * the output layer is on another stage and shares its matrix, or a prediction module reads it. */
 START_TEST (every_parameter_is_on_one_stage)
 {
   g_auto (Pipeline) p = { 0 };
@@ -331,7 +332,7 @@ compare_offsets (gconstpointer a, gconstpointer b)
   return x < y ? -1 : x > y;
 }
 
-/* Elements of one bucket at which something begins, each once, in order: as text. */
+/* Prints offsets in a bucket in ascending order, each once. */
 static char *
 describe_offsets (GArray *offsets)
 {
@@ -354,7 +355,7 @@ compare_texts (gconstpointer a, gconstpointer b)
   return strcmp (*(char *const *)a, *(char *const *)b);
 }
 
-/* Of each of these buckets that something begins in, one line. */
+/* Prints a line for each bucket that has any offsets; lines are sorted. */
 static char *
 describe_all (GArray **offsets, guint n)
 {
@@ -379,7 +380,7 @@ new_offsets (guint n)
   return offsets;
 }
 
-/* Where parameters lie, by bucket. */
+/* Prints where parameters lie in each bucket. */
 static char *
 describe_parameters (const PlanBuckets *buckets)
 {
@@ -389,7 +390,7 @@ describe_parameters (const PlanBuckets *buckets)
   return describe_all (offsets, buckets->n);
 }
 
-/* Where what ops compute with begins, by buffer of weights. */
+/* Prints at which offsets compute ops read each buffer of weights. */
 static char *
 describe_reads (const PlanSchedule *schedule)
 {
@@ -436,7 +437,7 @@ START_TEST (parameters_are_read_where_they_lie)
 }
 END_TEST
 
-/* The next exchange with that stage, but of gradients that both share. */
+/* The next exchange with that stage, leaving out those of gradients of shared embeddings. */
 static const PlanOp *
 next_trade (PlanCursor *cursor, const PlanSchedule *schedule, guint peer)
 {
@@ -559,8 +560,9 @@ START_TEST (layers_are_dealt_out)
 }
 END_TEST
 
-/* nanotron's blocks on the last stages of a model of 16 layers whose output layer costs as much as
- * four, and of 32 where it costs 2.2: what stands behind the layers may be by itself. */
+/* nanotron's blocks on the last stages: of a model of 16 layers whose output layer costs as much as
+ * four layers, and of one of 32 layers where it costs as much as 2.2. The output layer, the cast
+ * and the loss may be on stages without layers. */
 START_TEST (blocks_behind_layers_are_dealt_out)
 {
   const struct
@@ -630,15 +632,15 @@ flops_of (const PlanSchedule *schedule)
   return flops;
 }
 
-/* All stages together compute what one rank does that holds all of them, for as many micro batches.
- */
+/* All stages together compute as many FLOPs as one rank that holds the whole model. */
 START_TEST (stages_compute_what_one_does)
 {
   g_auto (Pipeline) p = { 0 };
   pipeline_init (&p, (guint)_i, FALSE);
   Plan plan = p.of->plan;
   double found = 0;
-  /* The last output of layers that are computed again together is not, and stages end such runs. */
+  /* Of layers that are recomputed together, the last one's output is not recomputed. Stages cut
+   * such groups, which changes how many outputs that are. */
   if (p.of->stack->layer.repeats != PLAN_REPEATS_OUTPUTS
       && plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
     plan.value[PLAN_RECOMPUTE_LAYERS] = 1;

@@ -22,7 +22,7 @@
 #define PLANS 4      /* one in this many of a declaration's plans is run */
 #define SPARSEST 200 /* the least share of declarations with large sizes is one in this many */
 #define OF_OTHERS \
-  3 /* one in this many of those with experts or parts, of which sharding says nothing new */
+  3 /* one in this many of those with experts or split layers: they shard as the others do */
 
 #define MAX_WORKERS 16
 
@@ -70,8 +70,8 @@ first_part (void)
   return (guint)value;
 }
 
-/* Fewer declarations with large sizes, as some compute formats need, are chosen, down to one in
- * SPARSEST. */
+/* Whether a point is run. Some compute formats need large sizes, which take long, so fewer of their
+ * declarations are chosen, down to one in SPARSEST. */
 static gboolean
 is_chosen (guint64 point, guint64 one_in)
 {
@@ -83,7 +83,7 @@ is_chosen (guint64 point, guint64 one_in)
          || (mix (product_declaration (point) + 2) % share == 0 && mix (~point) % PLANS == 0);
 }
 
-/* What the plans of one declaration are compared with: made for the first of them. */
+/* The evaluator's result for one declaration, made for the first of its plans that is run. */
 typedef struct
 {
   guint64 declaration;
@@ -224,7 +224,9 @@ END_TEST
  */
 START_TEST (points_are_what_they_say)
 {
-  guint met[2][2] = { { 0 } }; /* whether it is to be padded, and is; no shards divide sinks */
+  guint met[2][2]
+      = { { 0 } }; /* by whether buckets should be padded, and whether they are. Models
+                      with sinks are left out, since no number of shards divides those */
   for (guint64 point = 0; point < product_size (); point += 1009)
     {
       guint digits[PRODUCT_N_DIMENSIONS];

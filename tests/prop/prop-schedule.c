@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Schedules: their text form, their check, the cursor over repeats, and where buffers lie in the
+ * arena. */
 #include "config.h"
 
 #include "planner/schedule/arena.h"
@@ -28,7 +30,7 @@ START_TEST (random_schedules_pass_their_check)
 }
 END_TEST
 
-#define N_PLACES 3 /* buffers, and events that say when they were used last */
+#define N_PLACES 3 /* buffers, and as many events: event i says when buffer i was used last */
 
 /* An op that uses one of the buffers, mostly behind its last use. */
 static void
@@ -77,7 +79,8 @@ add_places (PlanSchedule *schedule, PlanOpKind kind, PlanStream stream)
     }
 }
 
-/* The verdict on ops before, in and behind a repeat, which is written as such or turn by turn. */
+/* What the check says of a schedule with ops before, in and behind a repeat. The repeat is written
+ * as one, or turn by turn. */
 static char *
 verdict (const GArray *const parts[3], gint64 turns, gboolean is_repeat)
 {

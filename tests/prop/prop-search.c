@@ -416,7 +416,7 @@ START_TEST (bounds_are_never_above_the_simulation)
   plan_bound_distil (&distilled);
   g_autoptr (PlanCase) alike = test_case_of (c.model, c.cluster, &distilled);
   ck_assert_uint_eq (plan_bound_memory_of_loss (alike), plan_bound_memory_of_loss (of));
-  leanest_holds (of, found.device_bytes);
+  check_leanest (of, found.device_bytes);
   case_clear (&c);
 }
 END_TEST
@@ -436,7 +436,7 @@ START_TEST (bounds_of_pipelines_hold)
   const guint64 memory = plan_bound_memory (p.of);
   ck_assert_msg (memory <= found.device_bytes, "seed %d: at least %lu, simulated %lu\n%s", _i,
                  (unsigned long)memory, (unsigned long)found.device_bytes, text);
-  leanest_holds (p.of, found.device_bytes);
+  check_leanest (p.of, found.device_bytes);
   const gint64 floor_ns = advise_scorer_floor (&p.of->plan, _i % 2 ? 0 : G_MAXINT64, scorer);
   const gint64 plan_floor_ns = advise_scorer_plan_floor (&p.of->plan, G_MAXINT64, scorer);
   ck_assert_msg (MAX (floor_ns, plan_floor_ns) <= found.time_ns,
@@ -482,7 +482,7 @@ START_TEST (cuts_are_legal_and_even)
   const double layers = plan_model_flops_per_token (model, 64, 0) / (double)model->layers;
   const double loss = 6 * (double)(model->hidden * model->vocab) / layers;
   g_autoptr (GArray) cuts
-      = plan_cuts_of (model, cluster, stack, 64, (PlanCutTold){ .has_layout = FALSE });
+      = plan_cuts_of (model, cluster, stack, 64, (PlanCutFixed){ .has_layout = FALSE });
   ck_assert_uint_gt (cuts->len, 0);
   for (guint i = 0; i < cuts->len; i++)
     {
@@ -646,7 +646,7 @@ START_TEST (the_least_memory_is_found)
                               .memory_bytes = G_MAXUINT64,
                               .best = 1,
                               .threads = 2,
-                              .least_memory = TRUE,
+                              .minimizes_memory = TRUE,
                               .score = score_memory,
                               .user_data = c.scorer };
   plan_search_run (&search, &result);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The simulator against a slow one that shares no code with it: it writes out all ops of many steps
+ * and looks back over the whole list for each. Then laws of simulated times and memory. */
 #include "config.h"
 
 #include "sim/sharing.h"
@@ -47,7 +49,7 @@ expand (const PlanSchedule *schedule, guint *out_last_step)
   return all;
 }
 
-/* When an event last happened, looking back from op `i`. */
+/* When an event was last recorded before op `i`. */
 static gint64
 event_slowly (const GArray *all, guint i, guint32 event)
 {
@@ -57,7 +59,7 @@ event_slowly (const GArray *all, guint i, guint32 event)
   return 0;
 }
 
-/* A stream that others share with, while a load does not change. */
+/* A time in which a stream's load on the shared resources does not change. */
 typedef struct
 {
   gint64 start, end;
@@ -71,7 +73,7 @@ forget_slowly (GArray *spells, gint64 now)
     g_array_remove_index (spells, 0);
 }
 
-/* What one stream did before op `i`, as the last ones know it. */
+/* The last SIM_SPELLS spells of one stream before op `i`; the others do not slow op `i`. */
 static GArray *
 spells_slowly (const GArray *all, guint i, const SimCost *cost, guint stream)
 {
@@ -100,7 +102,8 @@ spells_slowly (const GArray *all, guint i, const SimCost *cost, guint stream)
   return spells;
 }
 
-/* Per mille of its own pace at that time: of each resource what others leave, or an even part. */
+/* Per mille of its undisturbed pace at which an op runs at time `now`: of each resource it gets
+ * what other streams leave, but at least an even part. */
 static guint
 pace_slowly (GArray *const spells[PLAN_N_STREAMS], SimLoad own, guint stream, gint64 now)
 {
@@ -123,7 +126,7 @@ pace_slowly (GArray *const spells[PLAN_N_STREAMS], SimLoad own, guint stream, gi
   return pace;
 }
 
-/* Nanosecond by nanosecond. */
+/* How long op `i` takes beside others, counted nanosecond by nanosecond. */
 static gint64
 run_slowly (const GArray *all, guint i, const SimCost *cost)
 {
@@ -140,7 +143,7 @@ run_slowly (const GArray *all, guint i, const SimCost *cost)
   return ns;
 }
 
-/* Timeline by looking back over the whole list for every op. */
+/* Sets start and end of all ops; for each it looks back over the whole list. */
 static void
 simulate_slowly (GArray *all, const SimCost *cost, gint64 launch_ns)
 {
@@ -198,7 +201,7 @@ START_TEST (equals_the_slow_simulation)
 }
 END_TEST
 
-/* A plan on GPUs, lowered and simulated; `shares`: ops that run side by side slow one another. */
+/* Lowers and simulates a plan; if `shares`, ops that run side by side slow one another. */
 static PlanTrace *
 simulate_sharing (const PlanCase *of, int seed, gboolean shares)
 {
@@ -222,7 +225,7 @@ simulate (const PlanCase *of, int seed)
   return simulate_sharing (of, seed, FALSE);
 }
 
-/* Between what it takes when nothing is shared and the most that sharing can cost. */
+/* With sharing a step takes at least as long as without, and at most SIM_SLOWEST times as long. */
 START_TEST (sharing_costs_within_bounds)
 {
   g_autoptr (PlanModel) model = random_wide_model (_i);
@@ -288,7 +291,7 @@ START_TEST (no_step_is_shorter_than_its_busiest_stream)
 }
 END_TEST
 
-/* Live bytes by adding up all buffers after every op. */
+/* The trace's bytes equal those found by adding up all live buffers after every op. */
 START_TEST (memory_equals_the_slow_count)
 {
   g_autoptr (PlanModel) model = random_model (_i);

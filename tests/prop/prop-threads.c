@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of a rank change no bit of a run: sizes are such that every kernel has parts to share. */
+/* A run is equal to the bit for any number of threads of a rank. Sizes are large enough that each
+ * kernel is split among threads. */
 #include "config.h"
 
 #include "exec/probe/probe.h"
@@ -15,7 +16,8 @@
 
 #define STEPS 2
 
-/* By turns with the plans below, which are another number. */
+/* Case i has models[i % 3] and plans[i % 11]: as 3 and 11 have no common factor, 33 cases are all
+ * pairs. */
 static const char *const models[] = {
   "family=llama,layers=2,hidden=128,ffn=384,heads=4,kv_heads=2,vocab=640,max_seq=256",
   "family=gpt2,layers=1,hidden=128,ffn=384,heads=2,kv_heads=2,vocab=640,max_seq=256",
@@ -46,7 +48,7 @@ plan_of (guint i)
   return plan;
 }
 
-/* All ranks, one behind the other in `out`. */
+/* Trains case `i`; writes a result for each rank to `out`. */
 static void
 run (guint i, guint ranks, guint threads, ExecResult *out)
 {
@@ -97,7 +99,7 @@ START_TEST (no_number_of_threads_changes_a_bit)
       run (i, ranks, threads[t], several);
       for (guint r = 0; r < ranks; r++)
         {
-          ck_assert_msg (are_equal (&one[r], &several[r]), "%s, %s: %u threads are not 1",
+          ck_assert_msg (are_equal (&one[r], &several[r]), "%s, %s: %u threads differ from one",
                          models[i % G_N_ELEMENTS (models)], plans[i % G_N_ELEMENTS (plans)],
                          threads[t]);
           exec_result_clear (&several[r]);

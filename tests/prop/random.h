@@ -18,8 +18,9 @@ PlanCase *random_case (guint seed, const PlanModel *model, const PlanCluster *cl
 PlanModel *random_wide_model (guint seed);
 PlanCase *random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster);
 
-/* A model with experts in all layers, behind some, or in every second one, some with latent
- * attention and shared experts; a plan for it with any value of what is modelled of those. */
+/* A model with experts in all layers, in all but the first ones, or in every second layer; some
+ * have latent attention and shared experts. A plan for it, with any modelled value of the fields
+ * that concern those. */
 PlanModel *random_expert_model (guint seed);
 PlanCase *random_expert_case (guint seed, const PlanModel *model, const PlanCluster *cluster);
 
@@ -27,11 +28,11 @@ PlanCase *random_expert_case (guint seed, const PlanModel *model, const PlanClus
 PlanSchedule *random_schedule (guint seed);
 
 /* Long repeats in one another, with events and buffers that are fixed, move with either repeat or
- * are used in turns. Runs, but orders nothing: it would not pass its check. Ops' `count` is from 0
- * to 40 and says how long they take. */
+ * are used in turns. The schedule can be simulated, but would not pass its check, since no event
+ * orders the uses of a buffer. The `count` of an op is from 0 to 40 and says how long it takes. */
 PlanSchedule *random_long_schedule (guint seed);
 
-/* Loads that leave enough for others, and loads that do not. */
+/* Gives ops random loads: some leave enough of the device for ops beside them, some do not. */
 void random_loads (SimCost *cost, const PlanSchedule *schedule, guint32 seed);
 
 G_END_DECLS

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds each parameter of a rank's main weights, which are laid out by buckets, among the
+ * reference's parameters, which are laid out by tensors. */
 #include "config.h"
 
 #include "tests/prop/shards.h"
@@ -13,14 +15,14 @@ typedef struct
 {
   const PlanLayout *layout;
   const PlanModel *model;
-  guint64 part;                   /* of every bucket but of experts, that is the rank's */
-  guint64 expert_part, ep, place; /* of those; ranks that have experts together, and which it is */
-  const float *own, *expected;    /* of all parameters */
-  guint64 own_length, n_expected; /* floats */
+  guint64 part, expert_part;   /* which part is the rank's: of buckets, of those of experts */
+  guint64 ep, place;           /* ranks of an expert-parallel group, and the rank's place in it */
+  const float *own, *expected; /* main weights of the rank; all of the reference's */
+  guint64 own_length, n_expected; /* in floats */
 } Shards;
 
-/* The part of every bucket that a rank's main weights are: HFSDP cuts the shards of a replica's
- * ranks once more, between replicas. */
+/* Which of a bucket's `shards` parts a rank's main weights are. HFSDP cuts each shard of a replica
+ * once more, between replicas. */
 static guint64
 part_of (const Plan *plan, guint64 shards, guint rank)
 {
@@ -30,8 +32,8 @@ part_of (const Plan *plan, guint64 shards, guint rank)
   return rank % inner * replicas + rank / inner;
 }
 
-/* Whether a layer's parameters are in such buckets: beside layers with experts others have one of
- * their own. */
+/* Whether a bucket of that kind has parameters of a layer. In a model with experts, layers without
+ * experts have a kind of their own, PLAN_BUCKET_DENSE. */
 static gboolean
 holds (const Shards *self, PlanBucketKind kind, gint64 layer)
 {
@@ -40,8 +42,8 @@ holds (const Shards *self, PlanBucketKind kind, gint64 layer)
   return (kind == PLAN_BUCKET_DENSE) != plan_model_is_moe_layer (self->model, layer);
 }
 
-/* Floats of every rank's share that lie before its part of a bucket: buckets around the layers come
- * first, then those of one layer after the other, of layers without experts beside others last. */
+/* Floats of a rank that lie before its part of a bucket: buckets of embedding and head come first,
+ * then those of one layer after the other; in a model with experts, layers without experts last. */
 static guint64
 floats_before (const Shards *self, PlanBucketKind kind, gint64 layer)
 {
@@ -78,8 +80,8 @@ find_slot (const Shards *self, PlanTensorRole role, gint64 layer, PlanBucketKind
   g_assert_not_reached ();
 }
 
-/* The elements of a parameter, or of its tensor-parallel group's part of one, that the rank has;
- * `at` is where the parameter begins among the evaluator's. */
+/* Compares the rank's elements of a parameter (of a tensor-parallel rank: of its part of one);
+ * `at` is where the parameter begins among the reference's. */
 static gboolean
 parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64 at)
 {
@@ -102,7 +104,7 @@ parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64
          == 0;
 }
 
-/* Whether a stage has a parameter that is no layer's. */
+/* Whether a pipeline stage has a parameter outside the layers. */
 static gboolean
 has_outer (const PlanStage *stage, const PlanTensor *tensor)
 {
@@ -146,7 +148,7 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
   self.place = rank % self.ep;
   self.expert_part = part_of (&of->plan, MAX (self.layout->buckets[PLAN_BUCKET_EXPERTS].shards, 1),
                               rank % of_stage / (guint)self.ep);
-  /* The last stage has a copy of a matrix that is embedding and output layer. */
+  /* Where stages are several, the last has a copy of a table that is embedding and output layer. */
   whole.tied_embeddings = whole.tied_embeddings && of_stage == ranks;
   for (guint i = 0, n = plan_model_outer_tensors (&whole, vocab, tensors); i < n; i++)
     {

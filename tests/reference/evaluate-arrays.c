@@ -11,7 +11,7 @@ up_width (const ExecEvaluator *self)
   return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
 }
 
-/* Takes an array for a product's input, which a norm leaves, with a scale. */
+/* Takes an array, and a scale, for what a norm writes and a product reads. */
 static ExecArray
 take_product_input (ExecEvaluator *self, guint64 count)
 {
@@ -54,7 +54,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->post2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
 }
 
-/* Room for the largest factor of any layer's product. */
+/* Takes arrays for the quantised operands of products, large enough for those of any layer. */
 static void
 take_factors (ExecEvaluator *self)
 {

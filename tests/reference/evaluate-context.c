@@ -83,8 +83,8 @@ add_columns (const ExecEvaluator *self, ExecArray out, gint64 width, ExecArray i
     }
 }
 
-/* The tokens that attention takes for a sequence: those of a chunk where chunks divide sequences
- * which are whole. */
+/* The number of tokens that attention treats as one sequence: a chunk, where the rank has whole
+ * sequences and chunks divide them; else what the rank has of a sequence. */
 static gint64
 together (const Member *member)
 {
@@ -95,8 +95,8 @@ together (const Member *member)
   return self->cp == 1 && chunk > 0 && self->seq % chunk == 0 ? chunk : self->seq;
 }
 
-/* The number in the run of the first token of the rank's sequences. Of a part of a sequence the
- * first token is that of the piece with the rank's number. */
+/* The number in the run of the first token of the first sequence. Under context parallelism the
+ * rank's first token is the first one of the piece with the rank's number in the group. */
 static gint64
 start_of (const Member *member)
 {
@@ -136,8 +136,8 @@ run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operand
   self->turn = 0;
 }
 
-/* Positions of tokens in documents, which attention does not leave; no array beside context
- * parallelism, which has no documents. */
+/* Positions of tokens in their documents, since attention does not reach beyond these. No array
+ * under context parallelism, which has no documents. */
 static ExecArray
 places_of (const ExecEvaluator *self)
 {

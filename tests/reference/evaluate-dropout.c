@@ -32,8 +32,9 @@ exec_evaluator_key (const ExecEvaluator *self, gint64 layer, guint32 out[2])
   out[1] = philox (key, (guint64)layer, 0, 1);
 }
 
-/* What an element of a row is multiplied by. Its number has the column in four columns, then the
- * token's number in the run, then the site. */
+/* The factor of an element of a row: 0 if it is dropped, else 1 / (1 - rate). The counter of the
+ * random numbers is made of column / 4 (low 32 bits), the token's number in the run (64 bits) and
+ * the site (high 32 bits); column % 4 chooses one of the four words. */
 static float
 factor (const guint32 key[2], guint64 token, ExecEvaluatorSite site, guint64 col, double rate)
 {

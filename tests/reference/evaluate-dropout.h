@@ -3,7 +3,8 @@
 #include "tests/reference/evaluate-private.h"
 G_BEGIN_DECLS
 
-/* Where elements of a layer are dropped; of the embedding, layer -1, at the first one. */
+/* Where elements of a layer are dropped. The embedding counts as layer -1 and uses the first site.
+ */
 typedef enum
 {
   EXEC_SITE_ATTENTION_BRANCH,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layer's experts, each by itself on the rows of the tokens that chose it, of all ranks of an
- * expert-parallel group: rows, and what comes of them, are in the first rank's arrays. A
- * tensor-parallel rank's tokens are its own rows; shared experts read those of its whole group. */
+/* A layer's experts, one after the other. A row is one token's vector for one expert that it chose;
+ * an expert computes the rows of all ranks of an expert-parallel group at once, in the arrays of
+ * the group's first rank. In a tensor-parallel group each rank routes its own tokens only; shared
+ * experts read the tokens of the whole group. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -43,7 +44,7 @@ put_number (ExecArray array, gint64 i, float value)
   exec_number_narrow (at.data, at.dtype, &value, 1);
 }
 
-/* Rows of an array of `cols` columns, from row `row` on. */
+/* An array of `cols` columns from its row `row` on. */
 static ExecArray
 row_of (ExecArray array, gint64 row, gint64 cols)
 {
@@ -76,7 +77,7 @@ send_row (const ExecEvaluator *self, gint64 layer, guint peer, gint64 token, gin
   to->peer[row] = (gint32)peer;
   to->token[row] = (gint32)token;
   to->expert[row] = (gint32)expert;
-  put_number (to->row_shares, row, number_at (from->shares, token * self->model->experts + expert));
+  put_number (to->row_probs, row, number_at (from->probs, token * self->model->experts + expert));
   memcpy (row_of (to->rows, row, hidden).data,
           row_of (exec_evaluator_own (self->peer[peer], from->normed2), token, hidden).data,
           plan_dtype_bytes (self->compute, (guint64)hidden));
@@ -133,10 +134,11 @@ exec_evaluator_activation_manner (const ExecEvaluator *self)
   };
 }
 
-/* out += share * bias of an expert's rows; shares, where there are any. */
+/* out += bias for each row of an expert, times the row's routing probability if `probs` has data.
+ */
 static void
 add_bias (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role, gint64 outputs,
-          ExecArray out, ExecArray shares, gint64 n)
+          ExecArray out, ExecArray probs, gint64 n)
 {
   gint32 count = (gint32)n;
   ExecArray bias = exec_evaluator_weight (self, role, layer);
@@ -144,11 +146,12 @@ add_bias (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role,
   if (bias.data != NULL)
     RUN (ADD_EXPERT_BIAS,
          EXEC_OPERANDS (out, part_of (bias, expert, outputs, 1), { &count, PLAN_DTYPE_I32, NULL },
-                        shares),
+                        probs),
          n, outputs, 1);
 }
 
-/* What an expert's first product reads: its rows, or these times their shares. */
+/* Multiplies an expert's rows by their routing probabilities before its first product, in models
+ * that do so. */
 static void
 scale_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
 {
@@ -157,11 +160,12 @@ scale_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint
   if (self->model->scores_on_input)
     RUN (SCALE_ROWS,
          EXEC_OPERANDS (row_of (l->scaled, first, hidden), row_of (l->rows, first, hidden),
-                        row_of (l->row_shares, first, 1)),
+                        row_of (l->row_probs, first, 1)),
          n, hidden);
 }
 
-/* From the gradient of what that product reads, which becomes that of the rows. */
+/* Turns the gradient of the scaled rows, in `drows`, into that of the rows themselves, and adds up
+ * that of their probabilities. */
 static void
 scale_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
 {
@@ -170,12 +174,13 @@ scale_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, 
 
   if (self->model->scores_on_input)
     RUN (SCALE_ROWS_BWD,
-         EXEC_OPERANDS (drows, row_of (self->row_dshares, first, 1), drows,
-                        row_of (l->rows, first, hidden), row_of (l->row_shares, first, 1)),
+         EXEC_OPERANDS (drows, row_of (self->row_dprobs, first, 1), drows,
+                        row_of (l->rows, first, hidden), row_of (l->row_probs, first, 1)),
          n, hidden);
 }
 
-/* The activation of an expert's rows, times their shares where these did not multiply its input. */
+/* The activation of an expert's rows, times their routing probabilities unless scale_rows has
+ * multiplied by these already. */
 static void
 activate_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
 {
@@ -189,7 +194,7 @@ activate_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, g
     exec_evaluator_activate (self, out, in, n, ffn);
   else
     exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE,
-                           EXEC_OPERANDS (out, in, row_of (l->row_shares, first, 1)),
+                           EXEC_OPERANDS (out, in, row_of (l->row_probs, first, 1)),
                            (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
 }
 
@@ -207,8 +212,8 @@ activate_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 firs
     exec_evaluator_activate_bwd (self, dup, dout, in, n, ffn);
   else
     exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE_BWD,
-                           EXEC_OPERANDS (dup, row_of (self->row_dshares, first, 1), dout, in,
-                                          row_of (l->row_shares, first, 1)),
+                           EXEC_OPERANDS (dup, row_of (self->row_dprobs, first, 1), dout, in,
+                                          row_of (l->row_probs, first, 1)),
                            (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
 }
 
@@ -237,10 +242,10 @@ run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
                       part_of (down, expert, hidden, ffn)),
        n, hidden, ffn, 1);
   add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden,
-            row_of (self->drows, first, hidden), row_of (l->row_shares, first, 1), n);
+            row_of (self->drows, first, hidden), row_of (l->row_probs, first, 1), n);
 }
 
-/* A layer's part; no array where the model has none. */
+/* A layer's elements of an array of all layers; no array where the model has none. */
 static ExecArray
 of_layer (const ExecEvaluator *self, ExecArray all, gint64 layer)
 {
@@ -263,13 +268,13 @@ route (ExecEvaluator *self, gint64 layer)
        self->own_rows, m->experts, m->hidden, 1);
   exec_evaluator_run_as (
       self, PLAN_OP_ROUTE,
-      EXEC_OPERANDS (l->shares, l->saved, l->chosen, self->scores,
+      EXEC_OPERANDS (l->probs, l->saved, l->chosen, self->scores,
                      of_layer (self, self->bias, layer),
                      self->is_eval ? (ExecArray){ 0 } : of_layer (self, self->loads, layer)),
       (gint64[]){ self->own_rows, m->experts, m->topk }, &manner);
 }
 
-/* Shared experts, up to each tensor-parallel rank's partial sum. */
+/* Runs the shared experts; the output is a partial sum of each tensor-parallel rank. */
 static void
 run_shared (ExecEvaluator *self, gint64 layer)
 {
@@ -284,7 +289,7 @@ run_shared (ExecEvaluator *self, gint64 layer)
                          layer, m->hidden, m->shared_ffn);
 }
 
-/* Adds shared experts to what the chosen ones made, in `combined`. */
+/* Adds the output of shared experts to that of the chosen ones, which is in `combined`. */
 static void
 add_shared (ExecEvaluator *self, gint64 layer)
 {
@@ -308,7 +313,7 @@ add_shared (ExecEvaluator *self, gint64 layer)
        self->own_rows * m->hidden);
 }
 
-/* The experts of the expert-parallel group whose first rank this is. */
+/* Runs the chosen experts for the expert-parallel group whose first rank `self` is. */
 static void
 run_group (ExecEvaluator *self, gint64 layer)
 {
@@ -402,11 +407,11 @@ raw_of (ExecEvaluator *self, PlanTensorRole role, gint64 layer, gint64 expert, g
   return part_of (exec_evaluator_raw (self, role, layer), expert, outputs, inputs);
 }
 
-/* The gradient of an expert's bias, for each rank that could have it: 0 but for the one that does.
- * `dshares`, if any: those of the rows' shares, which the bias is multiplied by. */
+/* The gradient of an expert's bias, in each rank's array: 0 in those of ranks that do not have the
+ * expert. Adds the bias's part of the gradient of routing probabilities if `dprobs` has data. */
 static void
 bias_bwd (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role, gint64 outputs,
-          ExecArray dout, ExecArray shares, ExecArray dshares, gint64 n)
+          ExecArray dout, ExecArray probs, ExecArray dprobs, gint64 n)
 {
   const guint owner = (guint)(expert / (self->model->experts / self->ep));
   ExecArray bias = exec_evaluator_weight (self, role, layer);
@@ -414,19 +419,19 @@ bias_bwd (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role,
   for (guint p = 0; bias.data != NULL && p < self->ep; p++)
     {
       gint32 count = p == owner ? (gint32)n : 0;
-      const gboolean has_shares = dshares.data != NULL && p == owner;
+      const gboolean has_probs = dprobs.data != NULL && p == owner;
 
       RUN (ADD_EXPERT_BIAS_BWD,
            EXEC_OPERANDS (raw_of (self->peer[p], role, layer, expert, outputs, 1), dout,
-                          { &count, PLAN_DTYPE_I32, NULL }, shares,
+                          { &count, PLAN_DTYPE_I32, NULL }, probs,
                           part_of (bias, expert, outputs, 1),
-                          has_shares ? dshares : (ExecArray){ 0 }),
+                          has_probs ? dprobs : (ExecArray){ 0 }),
            count, outputs, 1);
     }
 }
 
-/* From `drows`, gradients of an expert's output, to those of its rows; gradients of its weights for
- * the rank that has it, zero for the others. */
+/* Backward pass of one expert: `drows` has the gradient of its output, which becomes that of its
+ * rows. Gradients of its weights are 0 in the arrays of ranks that do not have it. */
 static void
 expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
 {
@@ -440,7 +445,7 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
             dactivated = row_of (self->drows_activated, first, ffn);
 
   bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden, dout,
-            row_of (l->row_shares, first, 1), row_of (self->bias_dshares, first, 1), n);
+            row_of (l->row_probs, first, 1), row_of (self->bias_dprobs, first, 1), n);
   for (guint p = 0; p < self->ep; p++)
     weight_bwd (self, raw_of (self->peer[p], down_role, layer, expert, hidden, ffn), dout,
                 row_of (l->rows_activated, first, ffn), hidden, ffn, p == owner ? n : 0);
@@ -454,8 +459,8 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
       activate_rows_bwd (self, l, first, n);
       if (m->expert_bias)
         RUN (ACCUMULATE,
-             EXEC_OPERANDS (row_of (self->row_dshares, first, 1),
-                            row_of (self->bias_dshares, first, 1)),
+             EXEC_OPERANDS (row_of (self->row_dprobs, first, 1),
+                            row_of (self->bias_dprobs, first, 1)),
              n);
       RUN (GEMM,
            EXEC_OPERANDS (dout, dup,
@@ -470,7 +475,8 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
             (ExecArray){ 0 }, n);
 }
 
-/* The router reads a copy of the tokens in the format of scores, if that is another. */
+/* Backward pass of the router. It reads a copy of the tokens in the format of its scores where that
+ * is not the compute format. */
 static void
 router_bwd (ExecEvaluator *self, gint64 layer)
 {
@@ -480,8 +486,8 @@ router_bwd (ExecEvaluator *self, gint64 layer)
   ExecArray weight = exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer);
   ExecArray din = self->combined, in = exec_evaluator_own (self, l->normed2);
 
-  RUN (ROUTE_BWD, EXEC_OPERANDS (self->scores, self->dshares, l->saved, l->chosen), rows,
-       m->experts, m->topk);
+  RUN (ROUTE_BWD, EXEC_OPERANDS (self->scores, self->dprobs, l->saved, l->chosen), rows, m->experts,
+       m->topk);
   if (self->router != self->compute)
     {
       RUN (GEMM, EXEC_OPERANDS (self->wide, self->scores, weight), rows, m->hidden, m->experts, 0);
@@ -500,7 +506,7 @@ router_bwd (ExecEvaluator *self, gint64 layer)
   RUN (ACCUMULATE, EXEC_OPERANDS (exec_evaluator_own (self, self->branch), din), all);
 }
 
-/* From the gradient of gated rows to that of what was gated. */
+/* Backward pass of the gate that multiplies the output of shared experts. */
 static void
 gate_bwd (ExecEvaluator *self, gint64 layer)
 {
@@ -576,12 +582,12 @@ group_bwd (ExecEvaluator *self, gint64 layer)
     {
       ExecEvaluator *peer = self->peer[p];
 
-      exec_evaluator_run (peer, PLAN_OP_ZERO, EXEC_OPERANDS (peer->dshares),
+      exec_evaluator_run (peer, PLAN_OP_ZERO, EXEC_OPERANDS (peer->dprobs),
                           (gint64[]){ self->own_rows * m->experts });
       for (gint64 row = 0; row < n_rows (self); row++)
         if (l->peer[row] == (gint32)p)
-          put_number (peer->dshares, l->token[row] * m->experts + l->expert[row],
-                      number_at (self->row_dshares, row));
+          put_number (peer->dprobs, l->token[row] * m->experts + l->expert[row],
+                      number_at (self->row_dprobs, row));
       add_rows (self, l, p, exec_evaluator_own (peer, peer->branch));
       router_bwd (peer, layer);
     }
@@ -609,16 +615,16 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
 {
   const PlanModel *m = self->model;
   const guint64 tokens = (guint64)self->rows, rows = (guint64)n_rows (self);
-  const guint64 shares = tokens * (guint64)m->experts;
+  const guint64 probs = tokens * (guint64)m->experts;
   const PlanDtype c = self->compute;
 
-  l->shares = exec_evaluator_array (self, self->router, shares);
-  l->saved = exec_evaluator_array (self, PLAN_DTYPE_FP32, shares);
-  l->chosen = exec_evaluator_array (self, PLAN_DTYPE_U8, shares);
+  l->probs = exec_evaluator_array (self, self->router, probs);
+  l->saved = exec_evaluator_array (self, PLAN_DTYPE_FP32, probs);
+  l->chosen = exec_evaluator_array (self, PLAN_DTYPE_U8, probs);
   l->rows = exec_evaluator_array (self, c, rows * (guint64)m->hidden);
   l->scaled
       = m->scores_on_input ? exec_evaluator_array (self, c, rows * (guint64)m->hidden) : l->rows;
-  l->row_shares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
+  l->row_probs = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
   l->rows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   l->rows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);
   l->shared_up = exec_evaluator_array (self, c, tokens * 2 * (guint64)m->shared_ffn);
@@ -644,9 +650,9 @@ exec_evaluator_take_experts (ExecEvaluator *self)
   self->scores = exec_evaluator_array (self, self->router, tokens * (guint64)m->experts);
   self->wide = exec_evaluator_array (self, PLAN_DTYPE_FP32, tokens * hidden);
   self->combined = exec_evaluator_array (self, c, tokens * hidden);
-  self->dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, tokens * (guint64)m->experts);
-  self->row_dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
-  self->bias_dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
+  self->dprobs = exec_evaluator_array (self, PLAN_DTYPE_FP32, tokens * (guint64)m->experts);
+  self->row_dprobs = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
+  self->bias_dprobs = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
   self->drows = exec_evaluator_array (self, c, rows * hidden);
   self->drows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   self->drows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);

@@ -93,7 +93,8 @@ exec_evaluator_has_head_norms (const PlanModel *m)
   return m->qk_norm || m->qk_l2_norm != PLAN_QK_L2_OFF;
 }
 
-/* Whether they have norms: with weights, or without in all layers or in those that rotate. */
+/* Whether queries and keys of a layer have norms. Norms with weights are in all layers; L2 norms,
+ * which have none, are in all layers or in those with rotary positions. */
 static gboolean
 norms_heads (const PlanModel *m, gint64 layer)
 {
@@ -110,7 +111,7 @@ pass_by (const ExecEvaluator *self, ExecArray out, ExecArray in)
             plan_dtype_bytes (in.dtype, (guint64)(self->rows * self->qkv_width)));
 }
 
-/* Positions and norms of heads, forwards: what attention reads is in `heads`. */
+/* Makes `heads`, which attention reads, of `qkv`: norms, then rotary positions. */
 void
 exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
@@ -129,7 +130,7 @@ exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, 
     rotate_heads (self, l->heads, layer, FALSE);
 }
 
-/* Gradients: from dheads to dqkv. */
+/* The same backwards: makes dqkv of dheads. */
 void
 exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latent attention: queries, keys and values from latent vectors of each token. Each rank of a
- * tensor-parallel group makes those of its own rows, and from all of them what its heads need. */
+/* Latent attention: queries, keys and values are made from latent vectors of each token. Each rank
+ * of a tensor-parallel group makes the latent vectors of its own rows; all ranks then have all of
+ * them, and each makes the queries, keys and values of its own heads. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -81,8 +82,8 @@ put (ExecArray array, gint64 i, float value)
   exec_number_narrow (at.data, at.dtype, &value, 1);
 }
 
-/* out = in * weight^T, of the own rows: matrices that make latent vectors are whole on all ranks of
- * a tensor-parallel group. */
+/* The down-projection of the own rows: out = in * weight^T. Down-projections are not split over a
+ * tensor-parallel group. */
 static void
 down (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, gint64 layer,
       gint64 outputs)
@@ -180,7 +181,7 @@ rotate_pair (Rotation by, float first, float second, ExecArray out, gint64 at)
   put (out, at + 1, second * by.c + first * by.s);
 }
 
-/* Keys, values and rotated queries of one token. */
+/* Makes the keys and values of one token, and rotates its queries. */
 static void
 make_heads (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
 {
@@ -206,7 +207,8 @@ make_heads (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
     }
 }
 
-/* Gradients of one token from those of its keys, values and rotated queries. */
+/* Makes the gradients of one token's latent vectors and queries from those of its keys, values and
+ * rotated queries. */
 static void
 make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
 {
@@ -238,7 +240,7 @@ make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 
     }
 }
 
-/* Copies the latent vectors of the own rows out of what a product left, or their gradients back. */
+/* Copies the latent vectors of the own rows out of kv_down, or their gradients back into it. */
 static void
 move_latent (const ExecEvaluator *self, ExecArray all, ExecArray latent, gboolean is_back)
 {
@@ -258,7 +260,7 @@ places_of (const ExecEvaluator *self)
   return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
 }
 
-/* The latent vectors of the own rows. */
+/* Makes the latent vectors of the own rows. */
 static void
 make_latents (ExecEvaluator *self, gint64 layer)
 {
@@ -277,7 +279,7 @@ make_latents (ExecEvaluator *self, gint64 layer)
   latent_norm (self, layer, PLAN_TENSOR_KV_UP_NORM, m->kv_lora, a->normed, a->stats, a->latent);
 }
 
-/* Attention of this rank's heads, of all rows. */
+/* Computes the attention of this rank's heads for all rows. */
 static void
 attend (ExecEvaluator *self, gint64 layer)
 {
@@ -316,8 +318,7 @@ exec_evaluator_latent (ExecEvaluator *self, gint64 layer)
   EXEC_EACH (self, peer, attend (peer, layer));
 }
 
-/* From the gradient of attention to those that this rank's heads have in the latent vectors of all
- * rows. */
+/* Computes what this rank's heads add to the gradients of all rows' latent vectors. */
 static void
 attend_bwd (ExecEvaluator *self, gint64 layer)
 {
@@ -342,7 +343,8 @@ attend_bwd (ExecEvaluator *self, gint64 layer)
                                q_width (m), m->hidden);
 }
 
-/* From the sums of those to the gradient of the norm, of the own rows. */
+/* Computes the gradient of the own rows' layer input (the norm's output) from the gradients of
+ * their latent vectors, which are summed over the heads of all ranks by now. */
 static void
 make_latents_bwd (ExecEvaluator *self, gint64 layer)
 {

@@ -6,8 +6,8 @@
 #include "exec/number/number.h"
 #include "tests/reference/evaluate-split.h"
 
-/* The slot of a parameter, and its kind of bucket. In models with experts, layers without them have
- * a kind of their own. */
+/* The slot of a parameter, and its kind of bucket. In models with experts, layers without experts
+ * have buckets of a kind of their own. */
 static const PlanSlot *
 find_slot (const ExecEvaluator *self, const PlanLayout *layout, PlanTensorRole role, gint64 layer,
            PlanBucketKind *out_kind)
@@ -100,8 +100,8 @@ exec_evaluator_init_moments (ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
-/* Whether weight decay applies: not to norms, biases and sinks. A matrix of one column is still
- * one. */
+/* Whether weight decay applies to a parameter: to all but norms, biases and sinks, also to a matrix
+ * of one column. */
 static gboolean
 decays (const PlanTensor *tensor)
 {

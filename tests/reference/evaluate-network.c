@@ -119,8 +119,8 @@ drop_embedding (ExecEvaluator *self, ExecArray x)
 #define SUM_PARTS EXEC_SUM_PARTS
 #define JOIN_ROWS EXEC_JOIN_ROWS
 
-/* A quantiser's element of an array with one for each; none where scaling is not delayed, or
- * factors are not quantised. */
+/* The element of one quantiser in an array that has one for each quantiser. No array where scaling
+ * is not delayed, or the product's operands are not quantised. */
 static ExecArray
 site_of (ExecArray sites, PlanTensorRole role, PlanQuantizer site, gint64 layer)
 {
@@ -142,7 +142,7 @@ exec_evaluator_norm_manner (const ExecEvaluator *self)
   return (PlanManner){ { [PLAN_MANNER_ONE_PLUS] = self->model->norm_1p ? 1 : 0 } };
 }
 
-/* `feeds`: the product that reads it. */
+/* `feeds`: the role of the product that reads the norm's output. */
 static void
 norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTensorRole gain,
       PlanTensorRole bias, PlanTensorRole feeds, gint64 layer)
@@ -332,7 +332,7 @@ up_width (const ExecEvaluator *self)
   return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
 }
 
-/* Where a branch's last product writes: `in`, which a norm behind it reads, if there is one. */
+/* The array to which a branch's last product writes: `in`, if a norm reads it, else `branch`. */
 static ExecArray
 branch_end (const ExecEvaluator *self, ExecArray in)
 {
@@ -346,7 +346,7 @@ post_norm (ExecEvaluator *self, ExecArray in, ExecArray stats, PlanTensorRole ga
     norm (self, self->branch, stats, in, gain, NO_BIAS, NO_PRODUCT, layer);
 }
 
-/* From the gradient of a branch to that of its last product's output. */
+/* Makes the gradient of the output of a branch's last product from that of the branch. */
 static void
 post_norm_bwd (ExecEvaluator *self, ExecArray dout, ExecArray in, ExecArray stats,
                PlanTensorRole gain, gint64 layer)
@@ -401,7 +401,7 @@ attention_norm (ExecEvaluator *self, gint64 i)
         PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
 }
 
-/* From the norm to attention's input. */
+/* Makes what attention reads from the norm's output. */
 static void
 heads (ExecEvaluator *self, gint64 i)
 {
@@ -580,8 +580,9 @@ exec_evaluator_forward (ExecEvaluator *self)
   EACH (self, peer, add_loss (peer));
 }
 
-/* From the gradient of what the experts or the MLP read to that of the attention branch's output.
- * In parallel blocks that begins with the layer's, as the other branch does not read it. */
+/* Makes the gradient of the attention branch's output from that of what the experts or the MLP
+ * read. In parallel blocks the MLP does not read that output, so its gradient is the layer's alone.
+ */
 static void
 begin_attention_branch_bwd (ExecEvaluator *self, gint64 i)
 {

@@ -11,22 +11,21 @@ typedef struct
   float *scale; /* where the format has one per tensor */
 } ExecArray;
 
-/* What the backward pass of a layer needs. */
+/* What the forward pass of a layer leaves for its backward pass. */
 typedef struct
 {
   ExecArray x, normed1, stats1, qkv, heads, head_stats, attention, lse;
   ExecArray middle, normed2, stats2, up, activated; /* `middle`: after the attention's residual */
-  ExecArray proj, post1, down, post2; /* what norms behind branches read, and their statistics */
-  /* Of a layer with experts: shares of each token; rows that go to one expert after the other, and
-   * what comes of them. */
-  ExecArray shares, saved, chosen, rows, scaled, row_shares, rows_up, rows_activated, shared_up,
+  ExecArray proj, post1, down, post2; /* inputs of norms behind branches, and their statistics */
+  /* Of a layer with experts: routing probabilities of each token, and what their gradient needs;
+   * rows sorted by expert, with what each step makes of them; then shared experts. */
+  ExecArray probs, saved, chosen, rows, scaled, row_probs, rows_up, rows_activated, shared_up,
       shared, gate, ungated;
   gint32 *peer, *token, *expert;       /* of each row */
   struct _ExecEvaluatorLatent *latent; /* of latent attention */
 } ExecEvaluatorLayer;
 
-/* Parameters of a layer, those of one role as one, and their first elements among all parameters.
- */
+/* Tensors of a layer, those of all experts as one; where each begins among all parameters. */
 typedef struct
 {
   guint n;
@@ -34,7 +33,7 @@ typedef struct
   guint64 offset[PLAN_N_TENSORS];
 } ExecEvaluatorTensors;
 
-/* Elements updated at once: all, or one rank's of a parameter if its moments share a scale. */
+/* Elements updated by one op: all, or one rank's of a parameter where its moments share a scale. */
 typedef struct
 {
   PlanTensorRole role;
@@ -60,15 +59,16 @@ struct _ExecEvaluator
   guint rank;         /* the one that is computed */
   gint64 gbs, mbs, seq, rows, micro_batches, vocab;
   gint64 whole_seq; /* tokens of a sequence; `seq` is one context-parallel rank's share */
-  guint turn;       /* of ring attention: the keys are those of the rank so many before this one */
+  guint turn;       /* step of ring attention: keys come from the rank that many places before */
   gint64 counted;   /* tokens of this step, or evaluation, so far whose losses count */
   gint64 qkv_width, attention_width;
   ExecConstants constants;
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
   /* Formats of products' factors: activations, weights, gradients. */
   PlanDtype product, product_weight, product_grad;
-  gboolean reduces_every_micro_batch, reduces_experts, is_sgd; /* `reduces_experts`: those, too */
-  gboolean fuses; /* products add to weight gradients in fp32, or write them as they are reduced */
+  gboolean reduces_every_micro_batch, is_sgd;
+  gboolean reduces_experts; /* gradients of experts, too, are reduced in every micro batch */
+  gboolean fuses;   /* products write weight gradients where they are accumulated or reduced from */
   GPtrArray *owned; /* memory of all arrays */
   void *scratch;
   guint64 scratch_bytes;
@@ -92,19 +92,19 @@ struct _ExecEvaluator
   gint32 *tokens, *targets;
   gint32 *places; /* of tokens in documents, or in cut sequences; NULL: their indices */
   ExecEvaluatorLayer *layers;
-  ExecArray x, normed, stats, logits, prob, row_stats; /* the head's */
+  ExecArray x, normed, stats, logits, prob, row_stats; /* of the head */
   ExecArray embedded, embedded_stats; /* what the norm behind the embedding reads */
   ExecArray branch;                   /* what a residual adds */
   ExecArray scales, history, amax;    /* delayed fp8 scaling: of each quantiser */
-  gboolean is_eval, is_delayed;       /* `is_delayed`: scaling is */
+  gboolean is_eval, is_delayed;       /* `is_delayed`: fp8 scaling is delayed */
   gboolean fuses_norms;               /* norms write the format of products */
-  ExecArray factor[3]; /* of a product, in its format; the third is what nobody reads */
+  ExecArray factor[3]; /* of a product, in its format; the third is a dummy that nothing reads */
   float factor_scale[3];
   ExecArray dx, dout, ddropped, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv,
       dheads, dlogits;
   PlanDtype router;      /* format of scores */
   ExecArray bias, loads; /* routers' biases and tokens per expert, of all layers */
-  ExecArray scores, wide, combined, dshares, row_dshares, bias_dshares, drows, drows_up,
+  ExecArray scores, wide, combined, dprobs, row_dprobs, bias_dprobs, drows, drows_up,
       drows_activated, shared_out, dshared_up, dgate, dungated;
   ExecArray sums, coef;
 };
@@ -140,8 +140,8 @@ void exec_evaluator_find_parts (ExecEvaluator *self);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
 void exec_evaluator_step (ExecEvaluator *self, ExecArray grad);
 
-/* tests/reference/evaluate-network.c: takes activations; forward and backward pass of all peers,
- * which leaves gradients in the raw ones. */
+/* tests/reference/evaluate-network.c: allocates activations; passes of all peers. The backward pass
+ * leaves gradients where exec_evaluator_raw says. */
 void exec_evaluator_take_activations (ExecEvaluator *self);
 void exec_evaluator_forward (ExecEvaluator *self);
 void exec_evaluator_backward (ExecEvaluator *self);

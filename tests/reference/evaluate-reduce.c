@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the gradients of a micro batch go, and their sums over ranks. Ranks that have an expert are
- * found among all of a stage, those of tensor-parallel groups too, by their numbers. */
+/* Where the gradients of a micro batch go, and their sums over ranks. Gradients of an expert are
+ * summed over the ranks of a stage that have it, in whichever tensor-parallel group they are: rank
+ * r has those experts whose place in the expert-parallel group is r % ep. */
 #include "config.h"
 
 #include "tests/reference/evaluate-experts.h"
@@ -46,7 +47,8 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   return exec_evaluator_from (self->raw, exec_evaluator_offset (self, role, layer));
 }
 
-/* --- of a micro batch --------------------------------------------------------------------- */
+/* --- gradients of a micro batch
+ * --------------------------------------------------------------------- */
 
 static void
 cast (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
@@ -104,17 +106,19 @@ exec_evaluator_keep (ExecEvaluator *self)
       keep (self, &self->in_layer[layer].tensor[i], layer);
 }
 
-/* --- over ranks --------------------------------------------------------------------------- */
+/* --- sums over ranks ---------------------------------------------------------------------------
+ */
 
-/* Parameters that the same ranks have: one that is no expert's, or one expert's part of one. */
+/* Parameters that are summed over the same ranks: a whole tensor, or one expert's part of a tensor
+ * of all experts. */
 typedef struct
 {
   guint64 at, count;
   gboolean is_expert, is_always; /* `is_always`: it is reduced in every micro batch */
-  guint place;                   /* of an expert, in its expert-parallel group */
+  guint place;                   /* number in its expert-parallel group of the rank that has it */
 } Range;
 
-/* Finds a replica's gradients of a range; returns how many there are. */
+/* Finds the gradients of a range of all ranks of a replica; returns how many there are. */
 static guint
 find_terms (const ExecEvaluator *self, const Range *range, guint replica, gboolean is_sent,
             ExecArray *out)
@@ -148,8 +152,8 @@ scale (ExecEvaluator *self, ExecArray array, guint64 count)
     exec_evaluator_run (self, PLAN_OP_SCALE, EXEC_OPERANDS (array), (gint64[]){ (gint64)count });
 }
 
-/* in[0] = the sum over a replica's ranks, of terms that are scaled first where the plan says so;
- * one rank's alone are scaled when they are summed between replicas. */
+/* in[0] = the sum over a replica's ranks, of terms that are scaled first where the plan says so. A
+ * single term is not scaled here: reduce_step scales it after the sum over replicas. */
 static void
 sum_inside (ExecEvaluator *self, const ExecArray *in, guint n, guint64 count)
 {
@@ -193,7 +197,8 @@ reduce_micro_batch (ExecEvaluator *self, const Range *range)
     }
 }
 
-/* Sums gradients within replicas, unless every micro batch was, then between replicas. */
+/* Sums gradients within replicas, unless each micro batch's were summed already, then between
+ * replicas. */
 static void
 reduce_step (ExecEvaluator *self, const Range *range)
 {

@@ -16,8 +16,9 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
   return exec_source_state (job, state, role, layer, first, count, out, error);
 }
 
-/* Sequence `number` of a blend, by going through all before it: each is of the source whose
- * deadline is first, of those whose next one is due; ties go to the one named first. */
+/* Reads sequence `number` of a blend, which is found by going through all sequences before it. Each
+ * sequence comes from a source whose next one is due; of several such sources the one with the
+ * earliest deadline counts, and of equal ones the one named first. */
 static gboolean
 read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *out_targets,
             gint32 *out_places, GError **error)

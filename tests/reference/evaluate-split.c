@@ -32,8 +32,9 @@ exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint tp_rank
   self->vocab = plan_stack_padded_vocab (self->job->of->stack, whole->vocab, tp) / tp;
 }
 
-/* The row in the whole of a row of this rank's part, where each of `n` blocks of rows is split
- * among ranks by itself; `widths`: rows of each block in the part. */
+/* Which row of the whole parameter a row of this rank's part is. The parameter has `n` blocks of
+ * rows, each of which is split among the ranks; `widths` has how many rows of each block the part
+ * has. */
 static guint64
 row_of (const ExecEvaluator *self, const gint64 *widths, guint n, guint64 row)
 {
@@ -161,7 +162,8 @@ exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, gint64 cols
   return array.data ? exec_evaluator_from (array, (guint64)(self->first_row * cols)) : array;
 }
 
-/* Of each row over all parts: the largest logit, the sum of exponentials, the target's logit. */
+/* Finds for each row, over all parts of the vocabulary, the largest logit, the sum of exponentials
+ * and the target's logit. */
 void
 exec_evaluator_row_stats (ExecEvaluator *self)
 {

@@ -3,20 +3,23 @@
 #include "tests/reference/evaluate-private.h"
 G_BEGIN_DECLS
 
-/* Sets a rank's part of the plan's model; reads what its part of a parameter begins with; the
- * manner of ops on its part of the vocabulary. */
+/* exec_evaluator_split gives a rank its part of the plan's model. exec_evaluator_read reads the
+ * initial values of the rank's part of a parameter. exec_evaluator_vocabulary is the manner of ops
+ * on the rank's part of the vocabulary. */
 void exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint tp_rank);
 gboolean exec_evaluator_read (const ExecEvaluator *self, ExecState state, const PlanTensor *part,
                               gint64 layer, guint64 first, guint64 count, float *out,
                               GError **error);
 PlanManner exec_evaluator_vocabulary (const ExecEvaluator *self);
 
-/* `parts` has an array of `cols` columns of each rank. sum_parts leaves their sum in all of them,
- * join_rows every row of the rank that computes it. */
+/* `parts` has one array of each rank of a tensor-parallel group, of `cols` columns. sum_parts
+ * replaces all of them by their sum (all-reduce). join_rows copies each row from the rank that
+ * computes it to all others (all-gather). */
 void exec_evaluator_sum_parts (const ExecEvaluator *self, const ExecArray *parts, gint64 cols);
 void exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts, gint64 cols);
 
-/* The own rows, under sequence parallelism, of an array of hidden vectors, or of `cols` columns. */
+/* The rows of an array that this rank computes under sequence parallelism; of an array of hidden
+ * vectors, or of one with `cols` columns. */
 ExecArray exec_evaluator_own (const ExecEvaluator *self, ExecArray array);
 ExecArray exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, gint64 cols);
 
@@ -30,8 +33,8 @@ ExecArray exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, g
 
 #define EXEC_MAX_PARTS 8
 
-/* All-reduce, or all-gather of rows, of an array of each rank of a tensor-parallel group; of hidden
- * vectors, where no number of columns is given. */
+/* An all-reduce (SUM) or an all-gather of rows (JOIN) over each tensor-parallel group. `array` is
+ * an expression for the array of rank `peer`. The forms without `cols` are for hidden vectors. */
 #define EXEC_JOIN(self, peer, array, cols, join) \
   for (guint first = 0; first < (self)->together * (self)->tp; first += (self)->tp) \
     { \
@@ -53,17 +56,19 @@ ExecArray exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, g
 /* The statistics of rows that the loss is computed from, over all parts of the vocabulary. */
 void exec_evaluator_row_stats (ExecEvaluator *self);
 
-/* tests/reference/evaluate-reduce.c: keeps a rank's gradients of a micro batch; sums all ranks'
- * where micro batches are, or (`is_step`) sums what is left to be as a step ends. */
+/* tests/reference/evaluate-reduce.c: exec_evaluator_keep keeps a rank's gradients of a micro batch.
+ * exec_evaluator_reduce does the reductions over ranks that are due after a micro batch, or
+ * (`is_step`) those that are due as the step ends. */
 void exec_evaluator_keep (ExecEvaluator *self);
 void exec_evaluator_reduce (ExecEvaluator *self, gboolean is_step);
 
-/* Adds up the gradients, in each rank's accumulated ones, of the two copies of an embedding that
- * two stages of a pipeline share. */
+/* Adds up the gradients of the two copies of an embedding that two stages of a pipeline share,
+ * among the gradients that each rank has accumulated. */
 void exec_evaluator_sum_tables (ExecEvaluator *self);
 
-/* Of parameters that all ranks have whole: sum_alike adds up gradients where ranks saw other tokens
- * or heads; measure counts them once in the norm. */
+/* Both are about parameters that all ranks of a tensor-parallel group have whole. sum_alike adds up
+ * their gradients where each rank saw only some of the tokens or heads. measure adds all gradients
+ * to the norm, and those of such parameters only once. */
 void exec_evaluator_sum_alike (ExecEvaluator *self);
 void exec_evaluator_measure (ExecEvaluator *self);
 

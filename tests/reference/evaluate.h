@@ -6,8 +6,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* `ranks` in all; out_result gets losses, norms and the whole main weights as fp32 (embedding,
- * head, layers, without padding), of one tensor-parallel rank after the other. */
+/* `ranks` is the number of ranks of all kinds of parallelism together. out_result gets losses,
+ * norms and the whole main weights as fp32 (embedding, head, layers, without padding), of one
+ * tensor-parallel rank after the other. */
 gboolean exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError **error);
 
 G_END_DECLS

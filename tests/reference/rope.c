@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rotary angles as transformers computes them: function by function, for one pair of elements. */
 #include "config.h"
 
 #include "tests/reference/rope.h"

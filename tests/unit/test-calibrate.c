@@ -123,7 +123,7 @@ spread_of (const Runs *self, const char *gpu)
   guint n = 0;
   for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
     if (g_str_equal (self->rows[i].gpu, gpu))
-      misses[n++] = 100 * ABS (self->rows[i].left_ns / self->rows[i].step_ns - 1);
+      misses[n++] = 100 * ABS (self->rows[i].without_part_ns / self->rows[i].step_ns - 1);
   qsort (misses, n, sizeof *misses, compare_doubles);
   return misses[MIN ((4 * (n + 1) + 4) / 5, n) - 1];
 }
@@ -150,8 +150,8 @@ START_TEST (finds_what_made_the_runs)
       ck_assert_double_eq_tol (row->before_ns, predict_ns (row, NULL), 1);
       /* factors are rounded to four decimals */
       ck_assert_double_eq_tol (row->after_ns / predict_ns (row, set), 1, 1e-3);
-      ck_assert_msg (ABS (row->left_ns / row->step_ns - 1) < 0.12, "run %u, left out: %g", i,
-                     row->left_ns / row->step_ns);
+      ck_assert_msg (ABS (row->without_part_ns / row->step_ns - 1) < 0.12, "run %u, left out: %g",
+                     i, row->without_part_ns / row->step_ns);
     }
   ck_assert_double_gt (before, 0.1);
   ck_assert_double_lt (after, 0.02);
@@ -437,14 +437,15 @@ START_TEST (sources_vary_as_much_as_those_left_out)
       for (guint i = 0; i < RUNS_OF_A_SOURCE; i++)
         {
           miss[s][i] = offset + g_rand_double_range (rand, -0.05, 0.05);
-          rows[s * RUNS_OF_A_SOURCE + i] = (SimObservation){ .gpu = s == 0 ? "b200" : "h100-80gb",
-                                                             .stack = "fsdp2",
-                                                             .step_ns = 1e9,
-                                                             .after_ns = 1e9,
-                                                             .apart_ns = 1e9 * exp (miss[s][i]),
-                                                             .weight = 1,
-                                                             .source = s,
-                                                             .has_experts = has_experts };
+          rows[s * RUNS_OF_A_SOURCE + i]
+              = (SimObservation){ .gpu = s == 0 ? "b200" : "h100-80gb",
+                                  .stack = "fsdp2",
+                                  .step_ns = 1e9,
+                                  .after_ns = 1e9,
+                                  .without_source_ns = 1e9 * exp (miss[s][i]),
+                                  .weight = 1,
+                                  .source = s,
+                                  .has_experts = has_experts };
         }
     }
   const SimCalibration request = { .id = "sources", .n_sources = last + 1 };
@@ -475,7 +476,7 @@ tried_spread (const SimObservation *rows, const char *gpu, const char *stack, gi
   for (guint i = 0; i < LEFT_OUT; i++)
     if ((!gpu || g_str_equal (rows[i].gpu, gpu)) && (!stack || g_str_equal (rows[i].stack, stack))
         && (experts < 0 || rows[i].has_experts == experts))
-      miss[n++] = 100 * fabs (rows[i].left_ns / rows[i].step_ns - 1);
+      miss[n++] = 100 * fabs (rows[i].without_part_ns / rows[i].step_ns - 1);
   for (guint i = 0; i < n; i++)
     {
       guint within = 0;
@@ -503,8 +504,8 @@ START_TEST (models_with_experts_have_spreads_of_their_own)
     rows[i] = (SimObservation){ .gpu = gpus[g_rand_int_range (rand, 0, n_gpus)],
                                 .stack = stacks[g_rand_int_range (rand, 0, n_stacks)],
                                 .step_ns = 1e9,
-                                .left_ns = 1e9 * g_rand_double_range (rand, 0.7, 1.3),
-                                .apart_ns = 1.2e9,
+                                .without_part_ns = 1e9 * g_rand_double_range (rand, 0.7, 1.3),
+                                .without_source_ns = 1.2e9,
                                 .weight = 1,
                                 .source = i,
                                 .has_experts = g_rand_double (rand) < share };
