@@ -45,8 +45,8 @@ gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *
                                    gboolean *out_is_settled, GError **error);
 
 /* The steady step of a pipeline, by the fastest way that works, and the number of steps it took;
- * below 0 where none works. `drains`: nothing of one stage is under way as it meets another (see
- * stages.h). */
+ * below 0 where none works. `drains`: whatever a stage began is over when it exchanges with another
+ * (see stages.h). */
 gint64 sim_measure_stages_step (const SimPipeline *pipeline, const SimCost *const *costs,
                                 gboolean drains, guint *out_n_steps);
 

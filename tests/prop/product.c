@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The product of plans and layouts that prop-product.c trains: its dimensions, and the case of each
+ * point. */
 #include "config.h"
 
 #include "tests/prop/product.h"
@@ -14,10 +16,11 @@
 
 #define MAX_VALUES PRODUCT_MAX_VALUES
 
-/* Fields that values set, as words; of shards, ranks and the loss, what their names say. Gradients'
- * formats are never `auto` in a resolved plan: it comes to one of these. Pieces of the loss and
- * dropout come together, as neither knows of the other: a dimension more would double the product.
- */
+/* The values of each dimension: the fields that they set, as in a plan's text. Values of
+ * PRODUCT_SHARDS, PRODUCT_RANKS and PRODUCT_LOSS are names, which the functions below give
+ * a meaning. Formats of gradients lack `auto`, since a resolved plan has one of the others in its
+ * place. A loss in chunks and dropout are one value: they do not affect each other, and a dimension
+ * for each would double the product. */
 static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_SHARDS]
   = { "even", "uneven", "experts", "uneven experts", "parallel experts", "tensor parallel",
@@ -61,7 +64,7 @@ product_value_name (ProductDimension dimension, guint value)
 }
 
 static guint64
-below (ProductDimension dimension)
+n_points_below (ProductDimension dimension)
 {
   guint64 n = 1;
   for (ProductDimension d = dimension + 1; d < PRODUCT_N_DIMENSIONS; d++)
@@ -72,19 +75,19 @@ below (ProductDimension dimension)
 guint64
 product_size (void)
 {
-  return below (0) * product_values (0);
+  return n_points_below (0) * product_values (0);
 }
 
 guint64
 product_declaration (guint64 point)
 {
-  return point / below (PRODUCT_COMPUTE);
+  return point / n_points_below (PRODUCT_COMPUTE);
 }
 
 guint
 product_digit (guint64 point, ProductDimension dimension)
 {
-  return (guint)(point / below (dimension) % product_values (dimension));
+  return (guint)(point / n_points_below (dimension) % product_values (dimension));
 }
 
 guint64
@@ -106,7 +109,8 @@ product_name (guint64 point)
   return g_string_free (text, FALSE);
 }
 
-/* What sizes must be whole blocks of. */
+/* What a compute format demands of the sizes of GEMMs: to be whole blocks, or whole square blocks.
+ */
 typedef enum
 {
   ANY,
@@ -129,19 +133,23 @@ product_weight (guint compute)
 }
 
 #define MAX_SHARDS 12
-#define PIPELINE 7 /* rules leave few of those: none may be passed over */
+#define PIPELINE \
+  7 /* value of PRODUCT_SHARDS; rules leave so few of its points that all are run \
+     */
 
-/* What ranks have together; of each part there are at least two, but of the last one's experts. */
-static const char *const together[MAX_SHARDS] = { [4] = "ep=2 moe_imbalance=2",
-                                                  [5] = "tp=2 sp=off",
-                                                  [6] = "tp=2 sp=on",
-                                                  [7] = "pp=2",
-                                                  [8] = "cp=4 ep=2 moe_imbalance=2",
-                                                  [9] = "cp=4",
-                                                  [10] = "cp=2 tp=2 sp=on",
-                                                  [11] = "tp=2 sp=on ep=4 moe_imbalance=4" };
+/* Fields that split a model or a sequence among ranks, for those values of PRODUCT_SHARDS that do.
+ */
+static const char *const split_fields[MAX_SHARDS] = { [4] = "ep=2 moe_imbalance=2",
+                                                      [5] = "tp=2 sp=off",
+                                                      [6] = "tp=2 sp=on",
+                                                      [7] = "pp=2",
+                                                      [8] = "cp=4 ep=2 moe_imbalance=2",
+                                                      [9] = "cp=4",
+                                                      [10] = "cp=2 tp=2 sp=on",
+                                                      [11] = "tp=2 sp=on ep=4 moe_imbalance=4" };
 
-/* Made on first use and kept: points share them. NULL: such products run in no such format. */
+/* The model of a point. Models are made on first use and kept, since many points have the same.
+ * NULL: there is no model of these shards with such sizes. */
 static const PlanModel *
 model_of (guint shards, Sizes sizes)
 {
@@ -218,7 +226,7 @@ set_words (Plan *plan, const char *words)
     }
 }
 
-/* The fewest equal pieces of a sequence. */
+/* The least number above 1 of equal pieces into which a sequence can be cut. */
 static gint64
 pieces_of (gint64 seq)
 {
@@ -235,7 +243,7 @@ is_runnable (const ProductCase *self)
   const gint64 *value = of->plan.value;
   if (!plan_native_runs (&of->plan, of->model, of->cluster,
                          self->ranks / value[PLAN_TP] / value[PLAN_PP], NULL))
-    return FALSE; /* before a schedule is made: most are refused here */
+    return FALSE; /* most are refused here, which is cheaper than making a schedule */
   g_autoptr (PlanSchedule) schedule = test_lower (self->of, 0);
   return exec_runnable_check (&self->job, self->of, schedule, NULL);
 }
@@ -281,7 +289,7 @@ product_case_init (ProductCase *self, guint64 point)
       plan.value[PLAN_ATTENTION_DROPOUT] = self->model->kv_lora > 0 ? 0 : 400000;
     }
   plan.value[PLAN_GBS] = 2 * self->ranks;
-  const char *words = together[product_digit (point, PRODUCT_SHARDS)];
+  const char *words = split_fields[product_digit (point, PRODUCT_SHARDS)];
   if (words && self->ranks < 4 * plan.value[PLAN_DP_OUTER])
     return FALSE;
   if (words)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The split of a step's time by spells, with repeats cut out, against that of every span by
- * plan_trace_attribute. */
+/* SimExposed, which cuts repeats out of a timeline, splits a step's time as plan_trace_attribute
+ * does from a trace with every span. */
 #include "config.h"
 
 #include "planner/schedule/trace.h"
@@ -12,7 +12,7 @@
 
 #define N_STREAMS (PLAN_N_STREAMS - PLAN_STREAM_COMPUTE)
 
-/* A SimExposed, from which repeats are cut out, and a trace with every span. */
+/* The same timeline twice: in a SimExposed without its repeats, and in a trace with every span. */
 typedef struct
 {
   GRand *rand;
@@ -33,7 +33,7 @@ add (Both *self, guint s, gint64 start, gint64 ns, gint64 drift, gboolean is_cut
 }
 
 static void
-any_spans (Both *self, gint32 most)
+add_random_spans (Both *self, gint32 most)
 {
   for (gint32 i = g_rand_int_range (self->rand, 0, most); i > 0; i--)
     {
@@ -43,9 +43,10 @@ any_spans (Both *self, gint32 most)
     }
 }
 
-/* Some streams do the same again and again, each from where it is; mostly with one period. */
+/* Adds up to four spans of each stream, and repeats them up to 400 times. Most streams repeat with
+ * the same period; a few with one that is 1 ns longer. */
 static void
-any_repeat (Both *self)
+add_random_repeat (Both *self)
 {
   const gint64 times = g_rand_int_range (self->rand, 1, 400);
   const gint64 period = g_rand_int_range (self->rand, 20, 90);
@@ -93,13 +94,13 @@ START_TEST (equals_the_split_of_all_spans)
   Both both = { .rand = rand, .schedule = schedule, .trace = trace };
   SimShares shares;
   sim_exposed_begin (&both.busy, 0);
-  any_spans (&both, 12);
-  any_repeat (&both);
-  any_spans (&both, 6);
+  add_random_spans (&both, 12);
+  add_random_repeat (&both);
+  add_random_spans (&both, 6);
   if (g_rand_boolean (rand))
-    any_repeat (&both);
-  any_spans (&both, 12);
-  /* Mostly the step ends a little before its last spans do, or after them. */
+    add_random_repeat (&both);
+  add_random_spans (&both, 12);
+  /* The step ends at any time from 40 ns before the end of its last span to 20 ns after it. */
   for (guint s = 0; s < N_STREAMS; s++)
     trace->step_ns = MAX (trace->step_ns, both.free_ns[s]);
   trace->step_ns += g_rand_int_range (rand, -40, 20);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers that differ, by experts, windows or latent attention: what their schedules do, against
- * what is counted from the model's text alone. */
+/* Models whose layers differ (experts, windows, latent attention): the ops, bytes and FLOPs of
+ * their schedules equal those that the tests count from the model's dimensions alone. */
 #include "config.h"
 
 #include "planner/layout/layout.h"
@@ -41,7 +41,7 @@ START_TEST (schedules_pass_their_check)
 }
 END_TEST
 
-/* Layers with experts, one by one; a prediction module has one. */
+/* Counts the layers with experts; a multi-token-prediction module contains one. */
 static gint64
 count_moe (const PlanModel *m)
 {
@@ -51,7 +51,8 @@ count_moe (const PlanModel *m)
   return n;
 }
 
-/* Elements that this rank gives in exchanges of a kind of group, one for each other rank. */
+/* Elements that this rank sends in a step's exchanges among groups of that name; `ranks` is how
+ * many times the elements of one op count. */
 static double
 elements_given (const TestCase *c, const char *group, double ranks)
 {
@@ -65,8 +66,8 @@ elements_given (const TestCase *c, const char *group, double ranks)
   return sum;
 }
 
-/* Where every rank has all tokens, tokens, masks and shares are gathered, and rows summed; tokens
- * and rows again backwards, and the gradient of shares. */
+/* With the dispatcher allgather, a layer gathers tokens, masks and probabilities, and sums rows;
+ * backwards it gathers and sums the gradients of tokens, rows and probabilities. */
 static void
 check_gathered_tokens (const TestCase *c, int seed, double tokens, gboolean again)
 {
@@ -86,8 +87,8 @@ check_gathered_tokens (const TestCase *c, int seed, double tokens, gboolean agai
                  layers * most);
 }
 
-/* Of the rows that are wanted, those for which experts have room; where they are padded, all of
- * that room, whatever is wanted. */
+/* How many of the `wanted` rows experts compute, if their capacity is limited. Experts that are
+ * padded to their capacity compute all of it. */
 static double
 rows_with_room (const TestCase *c, gint64 tokens, double wanted)
 {
@@ -100,9 +101,10 @@ rows_with_room (const TestCase *c, gint64 tokens, double wanted)
   return value[PLAN_MOE_CAPACITY] > 0 ? MIN (room, wanted) : wanted;
 }
 
-/* Rows and their shares go to the experts, rows come back, and the same with gradients: five
- * exchanges of a layer, and three more where all of it runs again. Those who have a part each of
- * the same experts exchange as much, as gathers and sums. */
+/* Rows and their probabilities are sent to the experts and rows come back, and likewise gradients:
+ * five exchanges of a layer. Where the layer is recomputed there are up to three more. Ranks that
+ * split experts among them (expert tensor parallelism) exchange as many elements by gathers and
+ * sums. */
 START_TEST (tokens_go_to_their_experts_and_back)
 {
   TestCase c;
@@ -110,7 +112,7 @@ START_TEST (tokens_go_to_their_experts_and_back)
   const gint64 *value = c.of->plan.value;
   const gint64 tokens = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / value[PLAN_TP];
   const double ep = (double)value[PLAN_EP], width = (double)c.model->hidden;
-  /* As many to each rank as the fullest one gets, which is at most all there are. */
+  /* Each rank is sent as many rows as the fullest one, which gets all rows at most. */
   const double all = (double)c.model->experts / (double)c.model->topk;
   const double fullest = MIN ((double)value[PLAN_MOE_IMBALANCE] / 1e6, MIN (ep, all));
   const double wanted = ep * ceil ((double)(tokens * c.model->topk) * fullest / ep);
@@ -132,7 +134,7 @@ START_TEST (tokens_go_to_their_experts_and_back)
   const double sent = elements_given (&c, "expert", ep);
   const double joined = elements_given (&c, "expert_tensor", 1);
   const double once = rows * (4 * width + 2) + (again ? rows * (width + 1) : 0);
-  /* The way back is made again only where something reads what it left. */
+  /* The exchange that brings rows back is recomputed only where an op reads its output. */
   const double most = once + (again ? rows * width : 0);
   const double all_layers = (double)(count_moe (c.model) * micro_batches);
   const double layers = value[PLAN_EP] > 1 ? all_layers : 0;
@@ -147,8 +149,8 @@ START_TEST (tokens_go_to_their_experts_and_back)
 }
 END_TEST
 
-/* Times that the host waits in a step for how many rows go where: beyond those where experts take
- * just as many of each rank. */
+/* How often the host waits in a step to learn how many rows each expert gets, beyond the waits of a
+ * plan in which all experts get equally many. */
 static const struct
 {
   const char *words;
@@ -203,8 +205,9 @@ START_TEST (host_waits_for_rows_it_does_not_know)
 }
 END_TEST
 
-/* Rows of experts moved op by op, beside rows moved by a map. Of the model below, a layer and a
- * micro batch: 128 tokens of a rank, which go to 4 of 16 experts; 64 elements each. */
+/* Rows of experts moved by one op after the other (moe_permute_fusion=off), against rows moved by
+ * one fused op with a map. In a layer and micro batch of the model below a rank has 128 tokens of
+ * 64 elements, each of which chooses 4 of 16 experts. */
 #define TOKENS 128
 #define EXPERTS 16
 #define CHOSEN 4
@@ -212,13 +215,13 @@ END_TEST
 static const struct
 {
   const char *words;
-  gint64 rows;   /* that come to this rank's experts */
-  gint64 of;     /* tokens that they are chosen from */
-  gint64 here;   /* experts that these are chosen for */
-  gint64 chosen; /* times that shares are selected, and put back */
-  gint64 joins;  /* of pieces, either way, or none */
-  gint64 kept;   /* bytes for the backward pass */
-  gint64 mapped; /* as many as maps keep in their place */
+  gint64 rows;   /* rows that this rank's experts get */
+  gint64 of;     /* tokens among which they are selected */
+  gint64 here;   /* experts for which they are selected */
+  gint64 chosen; /* times that probabilities are selected, and added back */
+  gint64 joins;  /* joins of pieces on the way to experts and back */
+  gint64 kept;   /* bytes kept for the backward pass */
+  gint64 mapped; /* bytes that the fused op's maps keep in their place */
 } moved[] = {
   { "ep=2", 512, TOKENS, EXPERTS, 1, 2, 8 * (512 + TOKENS * EXPERTS),
     4 * (TOKENS * (2 * EXPERTS + 1) + 2 * 512) },
@@ -269,7 +272,8 @@ count_moves (const PlanModel *model, const PlanCluster *cluster, const char *wor
     }
 }
 
-/* Tokens are selected, and rows added up; the same backwards, the other way round. */
+/* Forwards, tokens are selected into rows and rows are added up into tokens; backwards, gradients
+ * of tokens are selected and those of rows added up. */
 START_TEST (rows_are_moved_op_by_op)
 {
   g_autoptr (PlanModel) model
@@ -279,7 +283,7 @@ START_TEST (rows_are_moved_op_by_op)
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
   const double rows = (double)moved[_i].rows, layers = 3, micro_batches = 2;
   const double times = layers * micro_batches, chosen = rows * (double)moved[_i].chosen;
-  const gboolean sorts_shares = moved[_i].joins > 0; /* where experts are padded they are not */
+  const gboolean sorts_probs = moved[_i].joins > 0; /* where experts are padded they are not */
   Moves off, on;
   count_moves (model, cluster, moved[_i].words, "off", &off);
   count_moves (model, cluster, moved[_i].words, "on", &on);
@@ -288,15 +292,16 @@ START_TEST (rows_are_moved_op_by_op)
   ck_assert_double_eq (off.joined, times * (double)moved[_i].joins * rows * (2 * WIDTH + 1));
   ck_assert_double_eq (
       off.sorted,
-      rows > 0 ? times * ((double)(moved[_i].of * moved[_i].here) + (sorts_shares ? chosen : 0))
+      rows > 0 ? times * ((double)(moved[_i].of * moved[_i].here) + (sorts_probs ? chosen : 0))
                : 0);
   ck_assert_double_eq (off.kept - on.kept, layers * (double)(moved[_i].kept - moved[_i].mapped));
   ck_assert_double_eq (on.selected + on.added + on.joined + on.sorted, 0);
 }
 END_TEST
 
-/* Experts one after the other: as many bytes are kept, and as much is multiplied, as by a group of
- * them, in a product for each; and each gives back what it kept before what all leave is joined. */
+/* Experts computed one after the other (moe_grouped_gemm=off) keep as many bytes and take as many
+ * FLOPs as grouped GEMMs, in GEMMs of their own; each frees what it kept before the gradients of
+ * all experts' rows are joined. */
 static const struct
 {
   const char *words;
@@ -378,8 +383,9 @@ START_TEST (experts_go_one_by_one)
 }
 END_TEST
 
-/* Products of shared experts between the sending of rows and compute's waiting for them: both going
- * forward, and each one's two going backward; the forward ones once more where all runs again. */
+/* GEMMs of shared experts that are issued between the sending of rows and the wait for them: two in
+ * the forward pass, four in the backward pass, and the two of the forward pass again where layers
+ * are recomputed. */
 static const struct
 {
   const char *words;
@@ -411,7 +417,7 @@ START_TEST (shared_experts_go_beside_rows)
   const gint64 devices = 8 / of->plan.value[PLAN_TP], micro_batches = 16 / devices;
   const gint64 wide = 192 / of->plan.value[PLAN_TP];
   guint beside = 0;
-  gint32 sent = -1; /* the event that compute has not waited for */
+  gint32 sent = -1; /* event of an exchange that the compute stream has yet to wait for; -1: none */
   PlanCursor cursor;
   plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
   for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
@@ -436,9 +442,9 @@ START_TEST (shared_experts_go_beside_rows)
 }
 END_TEST
 
-/* What a step does in layers, a letter for each, in its order: attention (A), experts' activation
- * (E), rows that are sent where compute waits (X) or beside it (S), gradients of experts' weights
- * (w); a and e backwards. */
+/* The ops of a step's layers in their order, as letters: A attention, E activation of experts, X
+ * rows sent while compute waits, S rows sent beside compute, w gradients of experts' weights; a and
+ * e are the backward passes of A and E. */
 static char *
 letters_of (const PlanSchedule *schedule, gint64 row_elements)
 {
@@ -470,10 +476,10 @@ append_times (GString *text, const char *letters, gint64 times)
     g_string_append (text, letters);
 }
 
-/* Every micro batch's forward pass is beside the backward pass of the one before, layer by layer:
- * rows go back (backwards), attention, experts backwards, rows go out, rows go back out
- * (backwards), experts, rows come back, attention backwards. Layers without experts have attention
- * alone. */
+/* With ep_overlap each micro batch's forward pass is interleaved with the backward pass of the one
+ * before, layer by layer. In the order of their ops: gradients of rows are sent to experts,
+ * attention, experts backwards, rows are sent to experts, gradients of rows come back, experts,
+ * rows come back, attention backwards. Layers without experts have attention alone. */
 START_TEST (passes_are_combined_layer_by_layer)
 {
   static const char *const dispatchers[] = { "alltoall", "deepep", "hybridep" };
@@ -517,8 +523,8 @@ START_TEST (passes_are_combined_layer_by_layer)
 }
 END_TEST
 
-/* Experts of tokens that are drawn one by one: a rank or a node is reached once, however many of a
- * token's experts it has. */
+/* Draws the experts of each token and counts what is sent: a token is sent to a rank or a node
+ * once, however many of its experts are there. */
 START_TEST (tokens_are_sent_once)
 {
   static const gint64 eps[] = { 2, 4, 8, 16 };
@@ -555,7 +561,7 @@ START_TEST (tokens_are_sent_once)
 }
 END_TEST
 
-/* Multiply-adds of a token in products, by the tensors of the model. */
+/* Multiply-adds of a token in the layers' GEMMs: the elements of the weights that it uses. */
 static double
 work_by_tensors (const PlanModel *m)
 {
@@ -575,7 +581,8 @@ work_by_tensors (const PlanModel *m)
                   + h * (double)(m->experts + (m->shared_gate ? 1 : 0)));
 }
 
-/* Where nothing runs again, a step's products in layers are those of its tokens, three times. */
+/* Without recompute and with balanced experts, the FLOPs of a step's GEMMs are three times those of
+ * a forward pass over its tokens. */
 START_TEST (products_are_those_of_the_model)
 {
   TestCase c;
@@ -584,7 +591,8 @@ START_TEST (products_are_those_of_the_model)
   case_init (&c, _i);
   const gint64 *value = c.of->plan.value;
   const double tokens = (double)(value[PLAN_GBS] * value[PLAN_SEQ])
-                        / (double)plan_cluster_devices (c.cluster); /* a rank's, or its part */
+                        / (double)plan_cluster_devices (
+                            c.cluster); /* of one rank; in a tensor-parallel group, its part */
   const double head = (double)(c.model->hidden) * 6 * tokens * (double)(1 + c.model->mtp);
   for (guint node = plan_schedule_section_node (c.schedule, PLAN_SECTION_STEP);
        node < plan_schedule_section_node (c.schedule, PLAN_SECTION_TEARDOWN); node++)
@@ -597,7 +605,7 @@ START_TEST (products_are_those_of_the_model)
   if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_NONE && value[PLAN_MOE_IMBALANCE] == 1000000
       && value[PLAN_MOE_CAPACITY] == 0)
     {
-      /* The head is over a padded vocabulary, a part of it each. */
+      /* What is left is the output layer, whose vocabulary is padded. */
       const double expected = 6 * tokens * work_by_tensors (c.model);
       const double rest = (flops - expected) / head;
       ck_assert_msg (rest >= (double)c.model->vocab - 1
@@ -609,9 +617,9 @@ START_TEST (products_are_those_of_the_model)
 }
 END_TEST
 
-/* What rests on a rank between steps: experts are shared by the ranks that hold the same ones, the
- * rest by all that share data. Padding is bounded by what the layout says. */
-START_TEST (resting_state_is_shared_by_those_who_hold_it)
+/* Elements of moments on a rank between steps: those of experts are sharded over the ranks that
+ * have the same experts, all others over all data-parallel ranks. Padding adds to both. */
+START_TEST (resting_moments_are_sharded_over_their_ranks)
 {
   TestCase c;
   case_init (&c, _i);
@@ -646,8 +654,8 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
   const double here = expert / (is_sharded ? of_experts * split : 1);
   ck_assert_msg (of_experts_moments >= here * 0.999 && of_experts_moments <= here * 1.6 + 4096,
                  "seed %d: %.0f elements of experts, not %.0f", _i, of_experts_moments, here);
-  const guint64 all
-      = plan_model_parameters (c.model) + plan_model_mtp_parameters (c.model); /* counted apart */
+  const guint64 all = plan_model_parameters (c.model)
+                      + plan_model_mtp_parameters (c.model); /* not in plan_model_parameters */
   const double rest = (double)all - expert * (double)(value[PLAN_EP] * value[PLAN_ETP]);
   const double least = rest / (double)value[PLAN_TP] / (is_sharded ? inner * split : 1);
   ck_assert_msg (moments - of_experts_moments >= 0.999 * least,
@@ -656,7 +664,8 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
 }
 END_TEST
 
-/* Twice the tokens that a query of a windowed layer sees, or of a chunk, counted one by one. */
+/* The `keys` dimension that a layer's attention must have: twice the tokens that a query sees on
+ * average, less one since a token counts itself half; counted token by token. */
 static double
 keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
 {
@@ -670,10 +679,11 @@ keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
     seen += is_windowed && model->window_chunks        ? (double)(token % model->window + 1)
             : is_windowed && token + 1 > model->window ? (double)model->window
                                                        : (double)token + 1;
-  return (2 * seen - (double)seq) / (double)seq; /* a token counts itself half */
+  return (2 * seen - (double)seq) / (double)seq;
 }
 
-/* Attention of each layer sees what its own window shows, in whatever repeat it stands. */
+/* The attention ops of each layer have the keys of that layer's window, also where layers are
+ * iterations of a loop. */
 START_TEST (windows_are_those_of_their_layers)
 {
   TestCase c = { .cluster = plan_cluster_new (_i % 2 ? "dgx-b200:1" : "dgx-h100:2", NULL) };
@@ -690,7 +700,7 @@ START_TEST (windows_are_those_of_their_layers)
           += (double)op->dims[PLAN_DIM_ATTENTION_keys];
   for (gint64 layer = 0; layer < c.model->layers; layer++)
     {
-      /* As often as micro batches and recompute make it. */
+      /* A layer's attention runs once in each micro batch, and again where it is recomputed. */
       const double expected = keys_by_counting (c.model, layer, attended);
       const double times = round (keys[layer] / expected);
       ck_assert_msg (times >= 1 && fabs (keys[layer] / times - expected) <= 1 + (double)parts,
@@ -753,7 +763,7 @@ main (void)
   tcase_add_loop_test (tcase, experts_go_one_by_one, 0, G_N_ELEMENTS (one_by_one));
   tcase_add_loop_test (tcase, shared_experts_go_beside_rows, 0, G_N_ELEMENTS (shared));
   tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
-  test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
+  test_add_share (tcase, resting_moments_are_sharded_over_their_ranks, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
   tcase_add_test (tcase, flops_of_chunks);
   suite_add_tcase (suite, tcase);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Laws of lowered schedules of random plans: legal, balanced, equal on all ranks, with the memory
+ * and traffic that follow from the plan's fields. Names with "wide" are for any plan that is
+ * modelled. */
 #include "config.h"
 
 #include "planner/plan/megatron-lacks.h"
@@ -43,8 +46,8 @@ wide_case_init (TestCase *c, int seed)
   c->schedule = lower (c->of, 0, seed);
 }
 
-/* Memory is taken before it is used and given back, and every read and reuse is ordered, whatever
- * the plan says. */
+/* Memory is allocated before it is used, and freed; every read and reuse is ordered by streams and
+ * events. */
 START_TEST (wide_schedules_pass_their_check)
 {
   TestCase c;
@@ -82,7 +85,7 @@ START_TEST (print_then_parse_is_identity)
 }
 END_TEST
 
-/* What was taken in a step is given back in it; what setup took, in teardown. */
+/* Buffers allocated in a step are freed in it; those of setup are freed in teardown. */
 START_TEST (every_alloc_is_freed)
 {
   TestCase c;
@@ -143,7 +146,7 @@ START_TEST (all_ranks_issue_the_same_collectives)
 }
 END_TEST
 
-/* Elements that this rank sends in a step, by what they are, for rings. */
+/* Elements that this rank sends in a step if collectives are rings: weights, and gradients. */
 typedef struct
 {
   guint64 gathered, reduced;
@@ -166,7 +169,7 @@ traffic_of (const PlanSchedule *schedule)
   return t;
 }
 
-/* Elements of all layers, or around them, with padding. */
+/* Elements, with padding, of the layers' buckets or of all other ones. */
 static guint64
 elements_of (const PlanLayout *layout, gboolean of_units)
 {
@@ -177,7 +180,8 @@ elements_of (const PlanLayout *layout, gboolean of_units)
   return elements;
 }
 
-/* When each strategy communicates: once per step, or in each micro batch, forward and backward. */
+/* Elements sent follow from the strategy: weights and gradients travel once in a step, once in each
+ * micro batch, or in both its passes. */
 START_TEST (traffic_follows_the_strategy)
 {
   TestCase c;
@@ -205,8 +209,8 @@ START_TEST (traffic_follows_the_strategy)
   if (strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS)
     {
       expected.gathered = (2 * m * units + others) / ranks * ring;
-      /* The output layer's hook gathers units nobody needs, as many as it looks ahead; a chunk that
-       * is computed again may gather some twice. */
+      /* The output layer's hook gathers ahead some units that nothing reads; recompute of a chunk
+       * of layers may gather some units twice. */
       if (gathers_more)
         ck_assert_uint_ge (found.gathered, expected.gathered);
     }
@@ -221,7 +225,7 @@ START_TEST (traffic_follows_the_strategy)
 }
 END_TEST
 
-/* Sizes of a plan as its fields say them, without the lowering. */
+/* Sizes that follow from a plan's fields and layout alone. */
 typedef struct
 {
   const PlanLayout *layout;
@@ -246,7 +250,8 @@ sizes_init (Sizes *s, const TestCase *c)
   s->others = elements_of (s->layout, FALSE);
   for (guint i = 0; i < 3; i++)
     s->shards[i] = s->inner > 1 && value[PLAN_STRATEGY] > (gint64)i;
-  /* Gathered in each pass, weights are sharded at rest under every strategy that shards grads. */
+  /* Stacks that gather weights in each pass shard them under every strategy that shards gradients.
+   */
   s->shards[2] = s->shards[2] || (s->shards[1] && s->stack->weights.gathers_each_pass);
   s->is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
   s->has_columns = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
@@ -268,8 +273,8 @@ updated_here (const TestCase *c, const Sizes *s)
   return count;
 }
 
-/* Buffers that a tensor-parallel group's sequences are gathered into, where they stay, and their
- * gradients. */
+/* Bytes of the buffers into which sequence parallelism gathers activations and gradients, in stacks
+ * that keep these buffers between steps. */
 static guint64
 static_bytes (const TestCase *c, const Sizes *s)
 {
@@ -281,7 +286,7 @@ static_bytes (const TestCase *c, const Sizes *s)
                              (guint64)(value[PLAN_MBS] * value[PLAN_SEQ] * c->model->hidden));
 }
 
-/* What each strategy keeps between steps, by the table of bytes per parameter. */
+/* Bytes of each category between steps follow from the strategy and the formats. */
 START_TEST (wide_resting_memory_is_the_formula_s)
 {
   TestCase c;
@@ -333,8 +338,8 @@ START_TEST (wide_resting_memory_is_the_formula_s)
 }
 END_TEST
 
-/* Bytes of rings on one stream in a step: a gather and a reduce-scatter send what they leave out,
- * an all-reduce twice that. */
+/* Bytes that this rank sends in a step's collectives on one stream, if they are rings: an
+ * all-gather and a reduce-scatter send (n - 1) parts of n, an all-reduce twice as many. */
 static double
 sent_on (const PlanSchedule *schedule, PlanStream stream)
 {
@@ -347,19 +352,19 @@ sent_on (const PlanSchedule *schedule, PlanStream stream)
         const PlanBuffer *buffer = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
         const double bytes = (double)plan_dtype_bytes (buffer->dtype, (guint64)op->dims[0]);
         const double n = plan_schedule_group_size (schedule, op);
-        const gboolean is_world = (guint)n == plan_schedule_ranks (schedule)
-                                  && buffer->category != PLAN_CATEGORY_GRAD_BUCKETS
-                                  && buffer->category != PLAN_CATEGORY_MAIN_GRADS;
-        if (stream == PLAN_STREAM_REDUCE && is_world)
+        const gboolean is_scalar = (guint)n == plan_schedule_ranks (schedule)
+                                   && buffer->category != PLAN_CATEGORY_GRAD_BUCKETS
+                                   && buffer->category != PLAN_CATEGORY_MAIN_GRADS;
+        if (stream == PLAN_STREAM_REDUCE && is_scalar)
           continue; /* sums for the norm, largest magnitudes */
         sent += op->kind == PLAN_OP_ALL_REDUCE ? 2 * bytes * (n - 1) / n : bytes * (n - 1);
       }
   return sent;
 }
 
-/* Layers that are recomputed, and of them those that are not the last of their chunk. */
+/* Counts the layers that are recomputed, and how many of them are not the last of their chunk. */
 static void
-count_again (const TestCase *c, double *out_again, double *out_inside)
+count_recomputed (const TestCase *c, double *out_again, double *out_inside)
 {
   const gint64 *value = c->of->plan.value;
   const gint64 layers = c->model->layers, n = value[PLAN_RECOMPUTE_LAYERS];
@@ -372,8 +377,9 @@ count_again (const TestCase *c, double *out_again, double *out_inside)
   *out_inside = is_full && !is_block && !is_eval ? (double)(layers - (layers + n - 1) / n) : 0;
 }
 
-/* Units are gathered once per pass; rows once more for recompute, where the backward pass reads
- * columns; and units that are not the last of their chunk possibly once more. */
+/* Units are gathered once in each pass. Recompute gathers them once more where it reads the rowwise
+ * copy of quantised weights and the backward pass the columnwise one; and it may gather units once
+ * more that are not the last of their chunk. */
 static void
 gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
 {
@@ -381,7 +387,7 @@ gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
   if (!s->shards[2]
       || s->stack->weights.ahead == PLAN_AHEAD_HOOKS) /* that gathers units for nothing */
     return;
-  count_again (c, &again, &inside);
+  count_recomputed (c, &again, &inside);
   const double r = (double)(s->inner - 1) / (double)s->inner, m = (double)s->m;
   const double w = plan_dtype_bits (plan_gathered_dtype (&c->of->plan)) / 8.0;
   const double p = plan_dtype_bits (plan_weights_dtype (&c->of->plan)) / 8.0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search against trying everything, and its bounds against what they bound. */
+/* The search finds what trying every plan finds; its bounds are never above the simulation. */
 #include "config.h"
 
 #include "advise/predict.h"
@@ -122,7 +122,8 @@ small_space (const Case *c, int seed, guint allow)
 #define N_SPACES 21
 #define EVERY_CLASS ((1u << PLAN_N_ALLOW) - 1)
 
-/* A small space with every class open: some recipes and some of what leans on the host. */
+/* A small space with every class of choices allowed: some low-precision recipes, some offloading.
+ */
 static PlanSpace *
 open_space (const Case *c, int seed)
 {
@@ -228,7 +229,7 @@ case_clear (Case *c)
   plan_cluster_free (c->cluster);
 }
 
-/* Rules of blocks say of all of a block's plans what they say of one. */
+/* plan_resolve_block answers alike for all plans of a block, and forbids no legal plan. */
 START_TEST (blocks_are_forbidden_as_a_whole)
 {
   Case c;
@@ -256,7 +257,8 @@ START_TEST (blocks_are_forbidden_as_a_whole)
         }
       n += !may;
     }
-  ck_assert (n > 0 || plan_megatron_lacks (c.model, 0)); /* which leaves less to offload */
+  ck_assert (n > 0
+             || plan_megatron_lacks (c.model, 0)); /* such models have fewer choices to forbid */
   case_clear (&c);
 }
 END_TEST
@@ -453,7 +455,7 @@ START_TEST (bounds_of_pipelines_hold)
 }
 END_TEST
 
-/* Layers of the slowest stage of a plan, as many more on the last one as the loss weighs. */
+/* The load of a plan's slowest stage, in layers; the loss counts as `loss` layers. */
 static double
 slowest_stage (const PlanModel *model, const PlanStack *stack, const Plan *plan, double loss)
 {
@@ -466,8 +468,8 @@ slowest_stage (const PlanModel *model, const PlanStack *stack, const Plan *plan,
   return slowest;
 }
 
-/* Cuts deal out all layers, and where ends are told, no other number of layers on them would make
- * the slowest stage quicker. */
+/* Cuts assign all layers to stages. Where a cut sets the layers of the first or last stage, no
+ * other numbers there would make the slowest stage quicker. */
 START_TEST (cuts_are_legal_and_even)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -517,8 +519,8 @@ START_TEST (cuts_are_legal_and_even)
 }
 END_TEST
 
-/* Where products take longer than to issue them, so that communication lies beside them: the bound
- * of a plan, and how close it comes. */
+/* The time bound holds where GEMMs take longer than their launches, and communication slows them.
+ */
 START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
 {
   static const char *const models[] = {
@@ -551,8 +553,8 @@ START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
 }
 END_TEST
 
-/* Where sequences travel beside products, or in pieces with them, compute and communication are no
- * chain. */
+/* Bounds hold where the exchanges of tensor parallelism run beside GEMMs, whole or in pieces, and
+ * so do not add to the compute time. */
 START_TEST (bounds_hold_where_sequences_travel_beside_products)
 {
   static const char *const words[] = { "stack=megatron-fsdp", "stack=megatron strategy=optim",
@@ -658,7 +660,7 @@ END_TEST
 
 /* A plan has a score within just the time and memory that it needs and none within a nanosecond or
  * a byte less, whether it was scored before or not. */
-START_TEST (what_needs_more_than_enough_is_none)
+START_TEST (scores_end_at_their_limits)
 {
   Case c;
   case_init (&c, _i);
@@ -681,8 +683,8 @@ START_TEST (what_needs_more_than_enough_is_none)
 }
 END_TEST
 
-/* The scorer gives what a run of every op gives, also the second time. */
-START_TEST (schedules_are_told_apart)
+/* The scorer's cache mistakes no schedule for another: scores are those of the simulation. */
+START_TEST (cached_scores_equal_the_simulation)
 {
   Case c;
   case_init (&c, _i);
@@ -700,9 +702,9 @@ START_TEST (schedules_are_told_apart)
 }
 END_TEST
 
-/* What the scorer shares between plans is equal for them: the schedule if they differ only in what
- * costs depend on, and memory but for communicators. */
-START_TEST (what_is_shared_is_alike)
+/* Plans for which the scorer shares a schedule have equal schedules; plans that differ in their
+ * communicators alone have the same memory without these. */
+START_TEST (shared_schedules_are_equal)
 {
   Case c;
   case_init (&c, _i);
@@ -736,12 +738,12 @@ START_TEST (what_is_shared_is_alike)
 }
 END_TEST
 
-/* What a space leaves out, because it never saves time. */
+/* Fields that a space does not vary, with the value that is never slower. */
 static const struct
 {
   PlanField field;
   gint64 best;
-} settled[] = {
+} fixed_fields[] = {
   { PLAN_GRAD_ACCUM_FUSION, PLAN_GRAD_ACCUM_FUSION_ON },
 };
 
@@ -752,18 +754,18 @@ START_TEST (what_is_left_out_never_helps)
   g_autoptr (PlanCase) of = random_wide_case ((guint)_i, c.model, c.cluster);
   PlanScore other, best;
   simulate (&c, of, &other);
-  for (guint i = 0; i < G_N_ELEMENTS (settled); i++)
+  for (guint i = 0; i < G_N_ELEMENTS (fixed_fields); i++)
     {
       Plan plan = of->plan;
-      plan.value[settled[i].field] = settled[i].best;
+      plan.value[fixed_fields[i].field] = fixed_fields[i].best;
       g_autoptr (PlanCase) better = plan_case_new (c.model, c.cluster, &plan, NULL, NULL);
       if (!better)
         continue;
       g_autofree char *text = plan_print (&of->plan);
       simulate (&c, better, &best);
       ck_assert_msg (best.time_ns <= other.time_ns, "seed %d: %s: %ld ns, else %ld\n%s", _i,
-                     plan_field_name (settled[i].field), (long)best.time_ns, (long)other.time_ns,
-                     text);
+                     plan_field_name (fixed_fields[i].field), (long)best.time_ns,
+                     (long)other.time_ns, text);
     }
   case_clear (&c);
 }
@@ -785,9 +787,9 @@ main (void)
   test_add_runs (tcase, blocks_are_forbidden_as_a_whole, 6);
   test_add_runs (tcase, bounds_change_no_answer, 8);
   test_add_runs (tcase, the_least_memory_is_found, 8);
-  test_add_runs (tcase, what_needs_more_than_enough_is_none, 20);
-  test_add_runs (tcase, schedules_are_told_apart, 8);
-  test_add_share (tcase, what_is_shared_is_alike, 100);
+  test_add_runs (tcase, scores_end_at_their_limits, 20);
+  test_add_runs (tcase, cached_scores_equal_the_simulation, 8);
+  test_add_share (tcase, shared_schedules_are_equal, 100);
   test_add_runs (tcase, what_is_left_out_never_helps, 60);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
