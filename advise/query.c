@@ -129,7 +129,8 @@ advise_choice_can_offload (const AdviseChoice *self, const PlanSpace *space, GEr
 {
   static const PlanFact facts[] = { PLAN_FACT_HOST_BANDWIDTH, PLAN_FACT_HOST_MEMORY_BANDWIDTH };
   const gint64 whole = 1000000;
-  if (!plan_space_chooses (space, PLAN_OFFLOAD_OPTIMIZER, whole))
+  if (self->input->cluster->kind != PLAN_DEVICE_GPU
+      || !plan_space_chooses (space, PLAN_OFFLOAD_OPTIMIZER, whole))
     return TRUE;
   for (guint i = 0; i < G_N_ELEMENTS (facts); i++)
     if (!plan_cluster_knows (self->input->cluster, facts[i]))
@@ -347,12 +348,18 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   g_autoptr (PlanSpace) space = advise_choice_space (choice, error);
   if (!space)
     return FALSE;
+  const AdviseInput *input = choice->input;
   if (!advise_choice_can_offload (choice, space, error))
     {
       g_prefix_error (error, "--allow offload: ");
       return FALSE;
     }
-  const AdviseInput *input = choice->input;
+  if (plan_cluster_devices (input->cluster) > plan_cluster_linked_devices (input->cluster)
+      && !plan_cluster_knows (input->cluster, PLAN_FACT_NIC_BANDWIDTH))
+    {
+      sim_cost_refuse (input->cluster, PLAN_FACT_NIC_BANDWIDTH, error);
+      return FALSE;
+    }
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, choice->p_fits);
   const PlanSearch search = { .model = input->model,
                               .cluster = input->cluster,

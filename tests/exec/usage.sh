@@ -126,8 +126,7 @@ expect 1 "no host_memory_bandwidth is known, which offloading needs: --hw host_m
 : >"$work/empty.plan"
 expect 2 "empty.plan names none: a model is needed: --model llama3-8b, for example$" fsdplan emit --plan "$work/empty.plan"
 expect 1 "fsdplan: cluster l40s-8x: no nic_bandwidth is known, which more than one node needs: --hw nic_bandwidth=" \
-  fsdplan query --model llama3-8b --cluster l40s-8x:2 --gbs 64 --seq 4096 --only tp=1 --only strategy=optim_grads_params \
-  --only recompute=full --only mbs=1
+  fsdplan query --model llama3-8b --cluster l40s-8x:2 --gbs 64 --seq 4096
 expect 1 "fsdplan: --allow offload: cluster l40s-8x: no host_memory_bandwidth is known" \
   fsdplan query --model llama3-8b --cluster l40s-8x --gbs 64 --seq 4096 --allow offload
 expect 3 "of one node, shorter sequences nor any other class of --allow makes it fit; more nodes were not tried: clus" \

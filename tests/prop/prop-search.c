@@ -122,8 +122,7 @@ small_space (const Case *c, int seed, guint allow)
 #define N_SPACES 21
 #define EVERY_CLASS ((1u << PLAN_N_ALLOW) - 1)
 
-/* A small space with every class of choices allowed: some low-precision recipes, some offloading.
- */
+/* A small space with every class of choices: some low-precision recipes, some offloading. */
 static PlanSpace *
 open_space (const Case *c, int seed)
 {
