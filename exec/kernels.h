@@ -23,7 +23,7 @@ struct _ExecConstants
   gboolean decays_all; /* weight decay applies to gains and biases, too */
   gint64 step;         /* Adam's step, from 1 */
   gint64 tokens;       /* tokens of this step whose loss counts; 0: as many as the op says */
-  gint64 mean_of;      /* divides gradients before they are reduced; 0: they are not divided */
+  gint64 grad_divisor; /* by which gradients are divided before they are reduced; 0: not divided */
 };
 
 /* A part of a parameter [rows, cols]: elements from `first` on, of which the op says how many. */
@@ -38,8 +38,9 @@ typedef struct
 typedef struct
 {
   const guint8 *scales;
-  PlanDtype format;   /* the number format of elements and scales together */
-  gboolean is_turned; /* of the copy scaled along columns, which is stored as [cols, rows] */
+  PlanDtype format;       /* the number format of elements and scales together */
+  gboolean is_transposed; /* the operand is the copy scaled along columns, which is stored as [cols,
+                             rows] */
 } ExecBlocks;
 
 struct _ExecArgs
@@ -50,8 +51,9 @@ struct _ExecArgs
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* scale of an operand whose format has one per tensor */
   ExecBlocks blocks[PLAN_MAX_REFS];
-  ExecParam param;       /* the parameter that an op on parameters is called for */
-  guint64 turn;          /* by how many ranks the keys at hand have gone around; 0: this rank's */
+  ExecParam param; /* the parameter that an op on parameters is called for */
+  guint64
+      turn; /* ring attention: by how many ranks the owner of the keys at hand is before this one */
   guint64 scratch_bytes; /* size of the scratch operand */
   const ExecConstants *constants;
   const void *varying; /* the device's copy of the constants that change by step; NULL: none */
@@ -59,9 +61,10 @@ struct _ExecArgs
   gboolean is_deterministic;
 };
 
-/* The gradient of a micro batch's auxiliary loss by a token's probability of an expert is this
- * times the tokens that the expert got. Losses are sums over tokens, so the mean is times their
- * number. */
+/* The auxiliary loss that balances experts, of one micro batch, is aux_loss * experts * the sum
+ * over experts of the share of rows that the expert got times its mean probability. Its gradient by
+ * one row's probability of an expert is this unit times the number of rows that the expert got:
+ * losses here are sums over tokens, so the mean probability counts as a sum. */
 static inline float
 exec_aux_loss_unit (const ExecConstants *constants, gint64 rows, gint64 experts, gint64 topk)
 {
@@ -106,7 +109,7 @@ struct _ExecKernels
   /* Fails, naming the op, where its kernel does not take operands of these formats and sizes. */
   gboolean (*check) (const PlanSchedule *schedule, const PlanOp *op, GError **error);
   const ExecDeviceOps *device;
-  guint more_formats;         /* bits by PlanDtype: formats beyond those of all backends */
+  guint more_formats; /* bit d: PlanDtype d, which this backend has beyond those of all backends */
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
   ExecLauncher launch[PLAN_N_OPS];
 };
@@ -118,10 +121,11 @@ extern const ExecKernels exec_kernels_cpu;
 void exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const float *b,
                      float *out);
 
-/* Matrix product of bf16 factors, where the processor multiplies them: added to `out` if `adds`,
- * else stored in it; where `rounded` is not NULL, rounded to bf16 and stored there instead. */
-gboolean exec_gemm_bf16_open (void); /* whether the processor does */
-const char *exec_gemm_bf16_name (void);
+/* Matrix product of bf16 factors. It is added to `out` if `adds`, else stored in it; where
+ * `rounded` is not NULL, it is rounded to bf16 and stored there instead. Only where the processor
+ * multiplies bf16 itself; else exec_gemm_bf16_name is NULL. */
+gboolean exec_gemm_bf16_is_available (void);
+const char *exec_gemm_bf16_name (void); /* library and version */
 void exec_gemm_bf16 (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b,
                      gboolean adds, float *out, guint16 *rounded);
 void exec_gemm_open (void);

@@ -17,15 +17,15 @@
 
 /* SMs that a ring of NCCL holds, as predictions assume (ring.sms in db/data/parameters.csv, NCCL's
  * own choice on 8 H100); GEMMs that run beside it are tuned for the remaining SMs. */
-#define COLLECTIVE_PROCESSORS 24
+#define COLLECTIVE_SMS 24
 
 static ExecNcclOptions
 options_for (guint local_rank, guint timeout_s)
 {
   return (ExecNcclOptions){ .local_rank = local_rank,
                             .timeout_s = timeout_s,
-                            .processors = COLLECTIVE_PROCESSORS,
-                            .spares_processors = TRUE,
+                            .sms = COLLECTIVE_SMS,
+                            .spares_sms = TRUE,
                             .is_registered = TRUE }; /* where nccl_ub is on */
 }
 

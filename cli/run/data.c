@@ -177,7 +177,7 @@ say_documents (const ExecBlend *blend, gint64 expected)
   for (guint i = 0; blend && i < blend->sources->len; i++)
     {
       const ExecTokens *tokens = g_array_index (blend->sources, ExecBlendSource, i).tokens;
-      const double found = exec_tokens_document (tokens);
+      const double found = exec_tokens_mean_document (tokens);
       if (found > 0 && fabs (found - (double)expected) > ALIKE * found)
         fprintf (stderr,
                  "fsdplan: the document that a token is in has %.0f tokens on average in %s, not "

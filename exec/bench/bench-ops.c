@@ -19,13 +19,13 @@
 #define LLAMA \
   "family=llama,layers=2,hidden=256,ffn=512,heads=4,kv_heads=2,head_dim=64,vocab=512,max_seq=128"
 
-/* A plan that is lowered to find ops, given as a model and fields. With `has_params` only the ops
- * that quantise and move parameters are taken: its matrix products need block scales in an array of
- * their own, which an op that is timed alone does not have. */
+/* A plan that is lowered to find ops, given as a model and fields. Where `is_for_params`, only
+ * the ops that quantise and move parameters are taken: its matrix products need block scales in an
+ * array of their own, which an op that is timed alone does not have. */
 typedef struct
 {
   const char *model, *fields;
-  gboolean has_params;
+  gboolean is_for_params;
 } Source;
 
 /* Plans that together contain every op the CPU backend runs, in every number format. */
@@ -97,10 +97,10 @@ typedef struct
   gint64 sizes[8];
 } Axis;
 
-/* The sizes of ops whose names begin with `first`. The first grid of the list that fits counts. */
+/* The sizes of ops whose names begin with `prefix`; the first such grid of a list is taken. */
 typedef struct
 {
-  const char *first;
+  const char *prefix;
   Axis axes[MAX_AXES];
 } Grid;
 
@@ -200,7 +200,7 @@ static const Machine machines[] = {
 #define FILLER_BYTES (G_GUINT64_CONSTANT (128) << 20)
 #define FILLERS_NS 300e3 /* all fillers together */
 #define BATCH 8          /* ops in a batch, if they may be faster than the host */
-#define BATCHED_NS 100e3
+#define BATCHED_NS 100e3 /* ops that take less than this are issued in batches */
 
 /* Operands may take an eighth of a device's memory, unless a limit is given. */
 #define PARTS_OF_MEMORY 8
@@ -331,7 +331,7 @@ is_of_params (PlanOpKind kind)
 }
 
 static guint64
-magnitudes_of (const ExecParam *param)
+n_magnitudes (const ExecParam *param)
 {
   const guint64 count = param->rows * param->cols;
   if (param->block == PLAN_DTYPE_SIDE)
@@ -350,12 +350,12 @@ complete_params (ExecBenchOp *self)
   each->cols = side * MAX ((guint64)(sqrt ((double)wanted) / (double)side), 1);
   each->rows = side * MAX (wanted / each->cols / side, 1);
   self->op.dims[PLAN_DIM_PARAM_QUANTIZE_count] = (gint64)(n * each->rows * each->cols);
-  self->op.dims[PLAN_DIM_PARAM_QUANTIZE_parts] = (gint64)(n * magnitudes_of (each));
+  self->op.dims[PLAN_DIM_PARAM_QUANTIZE_parts] = (gint64)(n * n_magnitudes (each));
 }
 
 /* How many times as long a product takes on a GPU as in bf16, by the data sheets' rates. fp32
- * products may take 15 times as long and must come after those in bf16, as what comes last may not
- * be timed. */
+ * products may take 15 times as long; ops are timed from the quickest on until the time is up, so
+ * they must come after those in bf16. */
 static double
 slower_of (const ExecBenchOp *self, const PlanCluster *cluster)
 {
@@ -376,7 +376,7 @@ exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_
   const gboolean meets = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE;
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
   self->device = cluster->kind;
-  self->slower = slower_of (self, cluster);
+  self->slowdown = slower_of (self, cluster);
   if (is_of_params (self->op.kind))
     complete_params (self);
   self->scratch = scratch_of (self, cluster);
@@ -393,7 +393,7 @@ exec_bench_guess_ns (const ExecBenchOp *self)
   const double rate = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE
                           ? machine->collective_bytes_per_ns
                           : machine->bytes_per_ns;
-  const double flops = plan_op_flops (&self->op) * (self->slower > 0 ? self->slower : 1);
+  const double flops = plan_op_flops (&self->op) * (self->slowdown > 0 ? self->slowdown : 1);
   return machine->start_ns + flops / machine->flops_per_ns + bytes_of (self) / rate;
 }
 
@@ -477,7 +477,7 @@ add_sizes (const List *list, const ExecBenchOp *like)
     axes[0] = &list->machine->counts;
   else
     {
-      while (!g_str_has_prefix (plan_op_name (like->op.kind), grid->first))
+      while (!g_str_has_prefix (plan_op_name (like->op.kind), grid->prefix))
         grid++;
       for (guint a = 0; a < MAX_AXES; a++)
         axes[a] = grid->axes[a].dim ? &grid->axes[a] : NULL;
@@ -568,14 +568,14 @@ op_of (const PlanSchedule *schedule, const PlanOp *op)
 }
 
 static void
-collect (GArray *kinds, const PlanSchedule *schedule, gboolean has_params)
+collect (GArray *kinds, const PlanSchedule *schedule, gboolean is_for_params)
 {
   for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
       gboolean is_known = FALSE;
       if (!is_timed (schedule, op)
-          || (has_params && !is_of_params (op->kind)
+          || (is_for_params && !is_of_params (op->kind)
               && plan_op_class (op->kind) != PLAN_CLASS_COLLECTIVE)
           || (op->group >= 0
               && plan_schedule_group_size (schedule, op) != plan_schedule_ranks (schedule)))
@@ -606,8 +606,8 @@ parse_source (const Source *source, const PlanCluster *cluster, Plan *out, GErro
   return TRUE;
 }
 
-/* Adds the ops of one plan. Refused, not failed, where the device has no rate for its compute
- * format. */
+/* Adds the ops of one plan. A device without a rate for the plan's compute format is a refusal, not
+ * a failure. */
 static gboolean
 collect_source (GArray *kinds, const Source *source, const PlanCluster *cluster, GArray *refusals,
                 GError **error)
@@ -627,7 +627,7 @@ collect_source (GArray *kinds, const Source *source, const PlanCluster *cluster,
   g_autoptr (PlanCase) of = plan_case_new (model, cluster, &plan, NULL, error);
   g_autoptr (PlanSchedule) schedule = of ? plan_lower (of, 0, error) : NULL;
   if (schedule)
-    collect (kinds, schedule, source->has_params);
+    collect (kinds, schedule, source->is_for_params);
   else
     g_prefix_error (error, "%s with %s: ", source->model, source->fields);
   return schedule != NULL;

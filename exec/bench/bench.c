@@ -17,10 +17,11 @@
 
 #define FILLER "filler" /* buffer that is written to keep the device busy */
 
-/* Bits of all bytes in narrow formats. As a number of any format, or a scale, such a byte is
- * neither large nor zero nor NaN. */
+/* Each byte of an operand in a narrow format (8 bits or fewer) is NARROW_BYTE, with bits drawn at
+ * random where NARROW_RANDOM_BITS are. As a number of any such format, or as a scale, it is neither
+ * large nor zero nor NaN. */
 #define NARROW_BYTE 0x30
-#define NARROW_BITS 0x0f
+#define NARROW_RANDOM_BITS 0x0f
 
 /* --- one op as a schedule ----------------------------------------------------------------- */
 
@@ -43,7 +44,7 @@ elements_of (const ExecBenchOp *self, guint operand)
 }
 
 static void
-add_memory (PlanSchedule *schedule, PlanOpKind kind, PlanRef ref, gint32 turn)
+add_alloc_or_free (PlanSchedule *schedule, PlanOpKind kind, PlanRef ref, gint32 turn)
 {
   PlanOp *op = plan_schedule_add_op (schedule, kind, PLAN_STREAM_COMPUTE);
   op->refs[PLAN_REF_ALLOC_buf] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
@@ -113,21 +114,21 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
   for (guint i = 0; i < n_refs; i++)
     for (guint t = 0; op.refs[i].array >= 0 && t < turns_at (&op.refs[i]); t++)
       {
-        add_memory (schedule, PLAN_OP_ALLOC, op.refs[i], (gint32)t);
+        add_alloc_or_free (schedule, PLAN_OP_ALLOC, op.refs[i], (gint32)t);
         add_zero (schedule, op.refs[i], (gint32)t, elements_of (self, i));
       }
   if (self->fillers > 0)
-    add_memory (schedule, PLAN_OP_ALLOC, filler, 0);
+    add_alloc_or_free (schedule, PLAN_OP_ALLOC, filler, 0);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, self->batch);
   add_batch (self, schedule, &op, filler);
   plan_schedule_end_repeat (schedule);
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
   if (self->fillers > 0)
-    add_memory (schedule, PLAN_OP_FREE, filler, 0);
+    add_alloc_or_free (schedule, PLAN_OP_FREE, filler, 0);
   for (guint i = n_refs; i-- > 0;)
     for (guint t = turns_at (&op.refs[i]); op.refs[i].array >= 0 && t-- > 0;)
-      add_memory (schedule, PLAN_OP_FREE, op.refs[i], (gint32)t);
+      add_alloc_or_free (schedule, PLAN_OP_FREE, op.refs[i], (gint32)t);
   return schedule;
 }
 
@@ -152,7 +153,7 @@ make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
       if (dtype == PLAN_DTYPE_I32)
         ((gint32 *)(gpointer)out)[i] = (gint32)((state >> 8) % (guint32)MAX (limit, 1));
       else if (is_narrow)
-        out[i] = (guint8)(NARROW_BYTE | (state >> 8 & NARROW_BITS));
+        out[i] = (guint8)(NARROW_BYTE | (state >> 8 & NARROW_RANDOM_BITS));
     }
   if (dtype != PLAN_DTYPE_I32 && !is_narrow)
     exec_number_narrow (out, dtype, numbers, PATTERN);

@@ -23,7 +23,7 @@ typedef struct
    * ops asynchronously, `fillers` writes of filler_bytes come before each `batch` of ops: by the
    * time they are done, the whole batch is issued and its ops wait only for each other. */
   PlanDeviceKind device;
-  double slower;   /* time of its arithmetic, over that in bf16; 0: the same */
+  double slowdown; /* how many times as long its arithmetic takes as in bf16; 0: as long */
   guint64 scratch; /* in elements */
   guint turns, batch, fillers;
   guint64 filler_bytes;
@@ -47,7 +47,7 @@ GArray *exec_bench_ops (const PlanCluster *cluster, guint64 max_bytes, GArray *r
                         GError **error);
 void exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_bytes);
 
-/* exec_bench_guess_ns: how long an op may take on a machine that is not too slow.
+/* exec_bench_guess_ns: a cautious guess of the op's time: today's machines take less.
  * exec_bench_repeats: how many batches to time in share_ns. Both are the same on all ranks. */
 double exec_bench_guess_ns (const ExecBenchOp *self);
 guint exec_bench_repeats (const ExecBenchOp *self, double share_ns);

@@ -99,7 +99,7 @@ typedef struct
 static Way
 way_of (const Shape *shape, PlanDtype dtype)
 {
-  if (dtype == PLAN_DTYPE_BF16 && exec_gemm_bf16_open ())
+  if (dtype == PLAN_DTYPE_BF16 && exec_gemm_bf16_is_available ())
     for (guint64 queries = QUERIES; queries >= LEAST_QUERIES; queries /= 2)
       if (queries * 3 / 2 <= shape->seq)
         return (Way){ queries, TRUE };
@@ -480,7 +480,7 @@ run_heads (Spread *self, guint64 scratch, ExecPoolPart run)
   workers = (guint)MIN (threads, self->in_scratch);
   if (workers < threads && self->room * sizeof (float) <= ROOM_BYTES)
     {
-      self->beside = exec_pool_rooms (self->room * sizeof (float));
+      self->beside = exec_pool_scratch (self->room * sizeof (float));
       workers = threads;
     }
   self->heads = shape->batch * shape->kv_heads;

@@ -5,7 +5,7 @@
 #include "exec/kernels.h"
 
 gboolean
-exec_gemm_bf16_open (void)
+exec_gemm_bf16_is_available (void)
 {
   return FALSE;
 }

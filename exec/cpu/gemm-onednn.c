@@ -25,7 +25,7 @@ typedef enum
   ADDS_TO_FP32
 } Result;
 
-/* The sizes, strides and result that a primitive is made for. */
+/* What a primitive is made for: sizes, strides (elements from row to row), layout and Result. */
 typedef struct
 {
   gint64 m, n, k, lda, ldb, ldc, layout, result;
@@ -36,13 +36,13 @@ typedef struct
   Key key;
   dnnl_primitive_t run;
   dnnl_memory_t a, b, out;
-} Made;
+} Primitive;
 
 /* What one thread keeps. */
 typedef struct
 {
   dnnl_stream_t stream;
-  GHashTable *made; /* Made, keyed by its first member */
+  GHashTable *primitives; /* Primitive, keyed by its first member */
 } Context;
 
 /* Ends the program when oneDNN refuses a call: it refuses nothing that this file passes, unless
@@ -72,7 +72,7 @@ engine (void)
 }
 
 gboolean
-exec_gemm_bf16_open (void)
+exec_gemm_bf16_is_available (void)
 {
   const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa ();
 
@@ -87,13 +87,13 @@ exec_gemm_bf16_name (void)
   const dnnl_version_t *version = dnnl_version ();
 
   g_snprintf (name, sizeof name, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
-  return exec_gemm_bf16_open () ? name : NULL;
+  return exec_gemm_bf16_is_available () ? name : NULL;
 }
 
 static void
-free_made (gpointer data)
+free_primitive (gpointer data)
 {
-  Made *self = data;
+  Primitive *self = data;
 
   dnnl_primitive_destroy (self->run);
   dnnl_memory_destroy (self->a);
@@ -107,7 +107,7 @@ free_context (gpointer data)
 {
   Context *self = data;
 
-  g_hash_table_unref (self->made);
+  g_hash_table_unref (self->primitives);
   dnnl_stream_destroy (self->stream);
   g_free (self);
 }
@@ -143,7 +143,7 @@ context (void)
       if (omp_set_num_threads != NULL)
         omp_set_num_threads (1);
       NEED (dnnl_stream_create (&self->stream, engine (), dnnl_stream_default_flags));
-      self->made = g_hash_table_new_full (hash_key, equal_keys, NULL, free_made);
+      self->primitives = g_hash_table_new_full (hash_key, equal_keys, NULL, free_primitive);
       g_private_set (&of_thread, self);
     }
   return self;
@@ -154,12 +154,12 @@ context (void)
 typedef dnnl_memory_desc_t Desc;
 
 static Desc
-describe (gint64 rows, gint64 cols, gint64 row, gint64 col, dnnl_data_type_t type)
+describe (gint64 rows, gint64 cols, gint64 row_stride, gint64 col_stride, dnnl_data_type_t type)
 {
   Desc made;
 
   NEED (dnnl_memory_desc_init_by_strides (&made, 2, (dnnl_dims_t){ rows, cols }, type,
-                                          (dnnl_dims_t){ row, col }));
+                                          (dnnl_dims_t){ row_stride, col_stride }));
   return made;
 }
 
@@ -192,12 +192,12 @@ forget (Desc *desc)
 typedef dnnl_memory_desc_t Desc;
 
 static Desc
-describe (gint64 rows, gint64 cols, gint64 row, gint64 col, dnnl_data_type_t type)
+describe (gint64 rows, gint64 cols, gint64 row_stride, gint64 col_stride, dnnl_data_type_t type)
 {
   Desc made;
 
   NEED (dnnl_memory_desc_create_with_strides (&made, 2, (dnnl_dims_t){ rows, cols }, type,
-                                              (dnnl_dims_t){ row, col }));
+                                              (dnnl_dims_t){ row_stride, col_stride }));
   return made;
 }
 
@@ -248,13 +248,15 @@ attributes (Result result)
   return made;
 }
 
-static Made *
+static Primitive *
 make (const Key *key)
 {
-  Made *self = g_new0 (Made, 1);
-  const gboolean a_turned = key->layout == 2, b_turned = key->layout == 1;
-  Desc a = describe (key->m, key->k, a_turned ? 1 : key->lda, a_turned ? key->lda : 1, dnnl_bf16);
-  Desc b = describe (key->k, key->n, b_turned ? 1 : key->ldb, b_turned ? key->ldb : 1, dnnl_bf16);
+  Primitive *self = g_new0 (Primitive, 1);
+  const gboolean transposes_a = key->layout == 2, transposes_b = key->layout == 1;
+  Desc a = describe (key->m, key->k, transposes_a ? 1 : key->lda, transposes_a ? key->lda : 1,
+                     dnnl_bf16);
+  Desc b = describe (key->k, key->n, transposes_b ? 1 : key->ldb, transposes_b ? key->ldb : 1,
+                     dnnl_bf16);
   Desc out = describe (key->m, key->n, key->ldc, 1, key->result == TO_BF16 ? dnnl_bf16 : dnnl_f32);
   dnnl_primitive_attr_t attr = attributes ((Result)key->result);
   dnnl_primitive_desc_t desc = describe_gemm (&a, &b, &out, attr);
@@ -276,14 +278,14 @@ static void
 run (const Key *key, const guint16 *a, const guint16 *b, void *out)
 {
   Context *self = context ();
-  Made *made = g_hash_table_lookup (self->made, key);
+  Primitive *made = g_hash_table_lookup (self->primitives, key);
 
   if (made == NULL)
     {
-      if (g_hash_table_size (self->made) >= MOST_KEPT)
-        g_hash_table_remove_all (self->made);
+      if (g_hash_table_size (self->primitives) >= MOST_KEPT)
+        g_hash_table_remove_all (self->primitives);
       made = make (key);
-      g_hash_table_add (self->made, made);
+      g_hash_table_add (self->primitives, made);
     }
   NEED (dnnl_memory_set_data_handle (made->a, (void *)a));
   NEED (dnnl_memory_set_data_handle (made->b, (void *)b));

@@ -50,9 +50,9 @@ softmax_row (const ExecArgs *args, const Softmax *refs, guint64 row, float *prob
 {
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_rows],
           cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols];
-  guint64 here = exec_cpu_here (args, cols);
+  guint64 here = exec_cpu_vocab_here (args, cols);
   const gint32 target = ((const gint32 *)args->ptr[refs->targets])[row];
-  const gint64 place = target < 0 ? -1 : exec_cpu_find (args, target, cols);
+  const gint64 place = target < 0 ? -1 : exec_cpu_vocab_find (args, target, cols);
   const float *stats = args->ptr[refs->stats];
   float max = stats
                   ? stats[row]
@@ -80,14 +80,16 @@ softmax_row (const ExecArgs *args, const Softmax *refs, guint64 row, float *prob
 static void
 row_stat_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 cols = (guint64)args->op->dims[PLAN_DIM_ROW_STAT_cols], here = exec_cpu_here (args, cols);
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_ROW_STAT_cols],
+          here = exec_cpu_vocab_here (args, cols);
   const gint32 *targets = args->ptr[PLAN_REF_ROW_STAT_targets];
   const float *max = args->ptr[PLAN_REF_ROW_STAT_max];
   float *out = args->ptr[PLAN_REF_ROW_STAT_out], storage[BLOCK], powers[BLOCK];
 
   for (guint64 row = first; row < end; row++)
     {
-      gint64 place = targets && targets[row] >= 0 ? exec_cpu_find (args, targets[row], cols) : -1;
+      gint64 place
+          = targets && targets[row] >= 0 ? exec_cpu_vocab_find (args, targets[row], cols) : -1;
       float parts[EXEC_CPU_LANES] = { 0 };
 
       if (targets)
@@ -149,7 +151,7 @@ cross_entropy_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 
   for (guint64 row = first; row < end; row++)
     {
-      gint64 place = targets[row] < 0 ? -1 : exec_cpu_find (args, targets[row], cols);
+      gint64 place = targets[row] < 0 ? -1 : exec_cpu_vocab_find (args, targets[row], cols);
 
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
@@ -205,8 +207,9 @@ PLAN_SAME_DIM (LOSS_GRAD, CROSS_ENTROPY, cols);
 typedef struct
 {
   const ExecArgs *args;
-  float *rooms; /* working memory of all threads but the first, which uses the op's scratch */
-  guint64 rows; /* rows of a part */
+  float *
+      others_scratch; /* working memory of all threads but the first, which uses the op's scratch */
+  guint64 rows;       /* rows of a part */
 } LossGrad;
 
 static void
@@ -216,8 +219,9 @@ loss_grad_part (gpointer data, guint64 part, guint worker)
   const ExecArgs *args = self->args;
   const guint64 first = part * self->rows;
   const guint64 end = MIN (first + self->rows, (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_rows]);
-  float *prob = worker == 0 ? args->ptr[PLAN_REF_LOSS_GRAD_work]
-                            : self->rooms + worker * args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
+  float *prob = worker == 0
+                    ? args->ptr[PLAN_REF_LOSS_GRAD_work]
+                    : self->others_scratch + worker * args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
   ExecExact loss = { 0 };
 
   for (guint64 row = first; row < end; row++)
@@ -230,7 +234,8 @@ exec_cpu_loss_grad (const ExecArgs *args)
 {
   const guint64 rows = (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_rows],
                 cols = (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
-  LossGrad self = { args, exec_pool_rooms (cols * sizeof (float)), MAX (EXEC_CPU_PART / cols, 1) };
+  LossGrad self
+      = { args, exec_pool_scratch (cols * sizeof (float)), MAX (EXEC_CPU_PART / cols, 1) };
 
   exec_pool_run ((rows + self.rows - 1) / self.rows, G_MAXUINT, loss_grad_part, &self);
 }

@@ -54,7 +54,7 @@ exec_cpu_clip (const ExecArgs *args)
   for (gint64 rank = 0; rank < norms; rank++)
     exec_exact_merge (&square, &sums[2 * rank + 1]);
   /* What gradients are still to be divided by. */
-  double left = tokens / (double)MAX (args->constants->mean_of, 1);
+  double left = tokens / (double)MAX (args->constants->grad_divisor, 1);
   double grad_norm = sqrt (exec_exact_value (&square)) / left;
   if (max_norm > 0)
     factor = max_norm / (grad_norm + 1e-6);

@@ -34,13 +34,13 @@ positions_rows (const ExecArgs *args, guint64 first, guint64 end)
         guint64 n = MIN (EXEC_CPU_BLOCK, cols - at);
         const float *in
             = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, in_storage);
-        const guint64 of = places != NULL ? (guint64)places[row]
-                                          : plan_sequence_place (&part, (before + row) % seq);
-        const float *place
-            = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_table, of * cols + at, n, table_storage);
+        const guint64 position = places != NULL ? (guint64)places[row]
+                                                : plan_sequence_place (&part, (before + row) % seq);
+        const float *embedding = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_table,
+                                                    position * cols + at, n, table_storage);
 
         for (guint64 i = 0; i < n; i++)
-          out[i] = in[i] + place[i];
+          out[i] = in[i] + embedding[i];
         exec_cpu_write_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, out);
       }
 }
@@ -52,6 +52,8 @@ exec_cpu_positions (const ExecArgs *args)
                    (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols], positions_rows);
 }
 
+/* Sums the gradients of all rows at a position, for each position from `first` on: a row of the
+ * table's gradient. */
 static void
 positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
 {
@@ -125,9 +127,9 @@ rope_rows (const ExecArgs *args, guint64 first, guint64 end)
   const guint64 parts = MAX ((guint64)exec_manner (args, PLAN_MANNER_PARTS), 1);
   const PlanSequencePart part = part_of (args, seq);
   const guint64 said = (guint64)exec_manner (args, PLAN_MANNER_TURNED);
-  const guint64 turned = said > 0 ? said : dim, half = turned / 2;
-  guint64 rotated = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
-          width = (rotated + (guint64)dims[PLAN_DIM_ROPE_kv_heads]) * dim;
+  const guint64 rotated = said > 0 ? said : dim, half = rotated / 2; /* elements of a head */
+  guint64 rotated_heads = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
+          width = (rotated_heads + (guint64)dims[PLAN_DIM_ROPE_kv_heads]) * dim;
   double frequency[PAIRS], direction = dims[PLAN_DIM_ROPE_inverse] != 0 ? -1 : 1;
   const PlanRope rope = exec_rope (args);
   double magnitude = plan_rope_magnitude (&rope);
@@ -138,7 +140,7 @@ rope_rows (const ExecArgs *args, guint64 first, guint64 end)
       guint64 count = MIN (PAIRS, half - from);
 
       for (guint64 i = 0; i < count; i++)
-        frequency[i] = direction * plan_rope_frequency (&rope, from + i, turned, seq * parts);
+        frequency[i] = direction * plan_rope_frequency (&rope, from + i, rotated, seq * parts);
       for (guint64 row = first; row < end; row++)
         {
           const guint64 place
@@ -151,7 +153,7 @@ rope_rows (const ExecArgs *args, guint64 first, guint64 end)
               cosine[i] = (float)(magnitude * cos (angle));
               sine[i] = (float)(magnitude * sin (angle));
             }
-          for (guint64 head = 0; head < rotated; head++)
+          for (guint64 head = 0; head < rotated_heads; head++)
             rotate (args->ptr[PLAN_REF_ROPE_qkv], args->dtype[PLAN_REF_ROPE_qkv],
                     row * width + head * dim, from, count, half, cosine, sine);
         }

@@ -93,8 +93,8 @@ void exec_cpu_head_norm_bwd (const ExecArgs *args);
 
 /* exec/cpu/kernels-cpu.c. Of a vocabulary of which this rank has `count` entries, or columns: how
  * many are not padding; the index here of an entry of the whole vocabulary, or -1. */
-guint64 exec_cpu_here (const ExecArgs *args, guint64 count);
-gint64 exec_cpu_find (const ExecArgs *args, gint32 entry, guint64 count);
+guint64 exec_cpu_vocab_here (const ExecArgs *args, guint64 count);
+gint64 exec_cpu_vocab_find (const ExecArgs *args, gint32 entry, guint64 count);
 void exec_cpu_gemm (const ExecArgs *args);
 void exec_cpu_gemm_add (const ExecArgs *args);
 

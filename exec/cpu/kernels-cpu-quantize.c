@@ -40,8 +40,8 @@ typedef struct
 {
   const void *data;
   PlanDtype dtype;
-  guint64 rows, cols; /* of the result */
-  gboolean is_turned; /* stored as [cols, rows] */
+  guint64 rows, cols;     /* of the result */
+  gboolean is_transposed; /* stored as [cols, rows] */
 } Matrix;
 
 static inline float
@@ -69,7 +69,7 @@ element (const Matrix *in, guint64 at)
 static const float *
 run_of (const Matrix *in, guint64 row, guint64 col, guint64 count, float storage[RUN])
 {
-  if (!in->is_turned)
+  if (!in->is_transposed)
     return exec_cpu_read (in->data, in->dtype, row * in->cols + col, count, storage);
   for (guint64 i = 0; i < count; i++)
     storage[i] = at_place (in->data, in->dtype, (col + i) * in->rows + row);
@@ -698,8 +698,8 @@ widen_apart_rows (const Job *job, guint64 first, guint64 end)
   for (guint64 r = first; r < end; r++)
     for (guint64 c = 0; c < cols; c++)
       {
-        guint64 at = blocks->is_turned ? c * rows + r : r * cols + c;
-        guint64 scale = blocks->is_turned ? c / block * rows + r : at / block;
+        guint64 at = blocks->is_transposed ? c * rows + r : r * cols + c;
+        guint64 scale = blocks->is_transposed ? c / block * rows + r : at / block;
 
         self->out[r * cols + c]
             = value_apart (self->in, job->dtype, at, blocks->scales[scale], &job->scale);

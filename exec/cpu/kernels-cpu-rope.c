@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary positions of latent attention: of a part of its query heads, and of the part of keys that
- * all heads share. */
+/* Rotary positions of latent attention: of the last elements of each query head, and of the part of
+ * keys that all heads share. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-attention.h"
@@ -21,7 +21,8 @@ PLAN_SAME_DIM (LATENT_ROPE, LATENT_ROPE_BWD, v_dim);
 PLAN_SAME_DIM (LATENT_ROPE, LATENT_ROPE_BWD, rank);
 PLAN_SAME_REF (LATENT_ROPE, LATENT_ROPE_BWD, places);
 
-/* The sizes of the op, and the turn of some pairs at one position. Neighbours are a pair. */
+/* The sizes of the op, and the rotation of up to PAIRS pairs at one position. A pair is two
+ * neighbouring elements. */
 typedef struct
 {
   const ExecArgs *args;
@@ -44,7 +45,8 @@ latent_of (const ExecArgs *args)
                    .rank = (guint64)dims[PLAN_DIM_LATENT_ROPE_rank] };
 }
 
-/* The frequencies of `count` pairs from `from` on; below 0 to turn back. */
+/* Sets the frequencies of `count` pairs from pair `from` on; direction -1, in the backward pass,
+ * rotates back. */
 static void
 set_frequencies (Latent *self, guint64 from, guint64 count, double direction)
 {
@@ -55,7 +57,7 @@ set_frequencies (Latent *self, guint64 from, guint64 count, double direction)
 }
 
 static void
-set_turn (Latent *self, guint64 row, guint64 count)
+set_rotation (Latent *self, guint64 row, guint64 count)
 {
   const gint32 *places = self->args->ptr[PLAN_REF_LATENT_ROPE_places];
   const PlanRope rope = exec_rope (self->args);
@@ -72,7 +74,7 @@ set_turn (Latent *self, guint64 row, guint64 count)
 }
 
 static void
-turn_pairs (const Latent *self, const float *in, float *out, guint64 count)
+rotate_pairs (const Latent *self, const float *in, float *out, guint64 count)
 {
   for (guint64 i = 0; i < count; i++)
     {
@@ -83,13 +85,13 @@ turn_pairs (const Latent *self, const float *in, float *out, guint64 count)
     }
 }
 
-/* Turns `count` pairs of an operand in place. */
+/* Rotates `count` pairs of an operand in place. */
 static void
-turn_in_place (const Latent *self, guint operand, guint64 at, guint64 count)
+rotate_in_place (const Latent *self, guint operand, guint64 at, guint64 count)
 {
   float storage[2 * PAIRS], out[2 * PAIRS];
 
-  turn_pairs (self, exec_cpu_read_ref (self->args, operand, at, 2 * count, storage), out, count);
+  rotate_pairs (self, exec_cpu_read_ref (self->args, operand, at, 2 * count, storage), out, count);
   exec_cpu_write_ref (self->args, operand, at, 2 * count, out);
 }
 
@@ -108,23 +110,24 @@ copy_elements (const ExecArgs *args, guint to, guint64 at, guint from, guint64 f
     }
 }
 
-/* Turns the queries, and the common part of keys, which each key head gets. */
+/* Rotates the queries of a row, and the part of keys that all heads share, which is copied to each
+ * key head. */
 static void
-turn_row (Latent *self, guint64 row, guint64 from, guint64 count)
+rotate_row (Latent *self, guint64 row, guint64 from, guint64 count)
 {
-  const guint64 width = self->nope + self->rope, down = self->rank + self->rope;
+  const guint64 width = self->nope + self->rope, down_width = self->rank + self->rope;
   float storage[2 * PAIRS], common[2 * PAIRS];
 
-  set_turn (self, row, count);
-  turn_pairs (self,
-              exec_cpu_read_ref (self->args, PLAN_REF_LATENT_ROPE_down,
-                                 row * down + self->rank + 2 * from, 2 * count, storage),
-              common, count);
+  set_rotation (self, row, count);
+  rotate_pairs (self,
+                exec_cpu_read_ref (self->args, PLAN_REF_LATENT_ROPE_down,
+                                   row * down_width + self->rank + 2 * from, 2 * count, storage),
+                common, count);
   for (guint64 head = 0; head < self->heads; head++)
     {
       const guint64 at = (row * self->heads + head) * width + self->nope + 2 * from;
 
-      turn_in_place (self, PLAN_REF_LATENT_ROPE_q, at, count);
+      rotate_in_place (self, PLAN_REF_LATENT_ROPE_q, at, count);
       exec_cpu_write_ref (self->args, PLAN_REF_LATENT_ROPE_k, at, 2 * count, common);
     }
 }
@@ -133,14 +136,14 @@ static void
 latent_rope_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   Latent self = latent_of (args);
-  const guint64 width = self.nope + self.rope, made = self.nope + self.v_dim;
+  const guint64 width = self.nope + self.rope, kv_width = self.nope + self.v_dim;
 
   for (guint64 head = first * self.heads; head < end * self.heads; head++)
     {
       copy_elements (args, PLAN_REF_LATENT_ROPE_k, head * width, PLAN_REF_LATENT_ROPE_kv,
-                     head * made, self.nope);
+                     head * kv_width, self.nope);
       copy_elements (args, PLAN_REF_LATENT_ROPE_v, head * self.v_dim, PLAN_REF_LATENT_ROPE_kv,
-                     head * made + self.nope, self.v_dim);
+                     head * kv_width + self.nope, self.v_dim);
     }
   for (guint64 from = 0; from < self.rope / 2; from += PAIRS)
     {
@@ -148,18 +151,19 @@ latent_rope_rows (const ExecArgs *args, guint64 first, guint64 end)
 
       set_frequencies (&self, from, count, 1);
       for (guint64 row = first; row < end; row++)
-        turn_row (&self, row, from, count);
+        rotate_row (&self, row, from, count);
     }
 }
 
-/* Of the common part of keys the gradient is the sum over heads, turned back. */
+/* Rotates the gradients of a row's queries back. The gradient of the shared part of keys is the sum
+ * over heads, rotated back. */
 static void
-turn_row_back (Latent *self, guint64 row, guint64 from, guint64 count)
+rotate_row_bwd (Latent *self, guint64 row, guint64 from, guint64 count)
 {
-  const guint64 width = self->nope + self->rope, down = self->rank + self->rope;
+  const guint64 width = self->nope + self->rope, down_width = self->rank + self->rope;
   float storage[2 * PAIRS], sum[2 * PAIRS] = { 0 }, common[2 * PAIRS];
 
-  set_turn (self, row, count);
+  set_rotation (self, row, count);
   for (guint64 head = 0; head < self->heads; head++)
     {
       const guint64 at = (row * self->heads + head) * width + self->nope + 2 * from;
@@ -168,11 +172,11 @@ turn_row_back (Latent *self, guint64 row, guint64 from, guint64 count)
 
       for (guint64 i = 0; i < 2 * count; i++)
         sum[i] += dk[i];
-      turn_in_place (self, PLAN_REF_LATENT_ROPE_BWD_dq, at, count);
+      rotate_in_place (self, PLAN_REF_LATENT_ROPE_BWD_dq, at, count);
     }
-  turn_pairs (self, sum, common, count);
+  rotate_pairs (self, sum, common, count);
   exec_cpu_write_ref (self->args, PLAN_REF_LATENT_ROPE_BWD_ddown,
-                      row * down + self->rank + 2 * from, 2 * count, common);
+                      row * down_width + self->rank + 2 * from, 2 * count, common);
 }
 
 /* Zeroes the gradient of the latent vector; the backward pass of its norm adds to it. */
@@ -191,13 +195,13 @@ static void
 latent_rope_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   Latent self = latent_of (args);
-  const guint64 width = self.nope + self.rope, made = self.nope + self.v_dim;
+  const guint64 width = self.nope + self.rope, kv_width = self.nope + self.v_dim;
 
   for (guint64 head = first * self.heads; head < end * self.heads; head++)
     {
-      copy_elements (args, PLAN_REF_LATENT_ROPE_BWD_dkv, head * made, PLAN_REF_LATENT_ROPE_BWD_dk,
-                     head * width, self.nope);
-      copy_elements (args, PLAN_REF_LATENT_ROPE_BWD_dkv, head * made + self.nope,
+      copy_elements (args, PLAN_REF_LATENT_ROPE_BWD_dkv, head * kv_width,
+                     PLAN_REF_LATENT_ROPE_BWD_dk, head * width, self.nope);
+      copy_elements (args, PLAN_REF_LATENT_ROPE_BWD_dkv, head * kv_width + self.nope,
                      PLAN_REF_LATENT_ROPE_BWD_dv, head * self.v_dim, self.v_dim);
     }
   for (guint64 row = first; row < end; row++)
@@ -208,7 +212,7 @@ latent_rope_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 
       set_frequencies (&self, from, count, -1);
       for (guint64 row = first; row < end; row++)
-        turn_row_back (&self, row, from, count);
+        rotate_row_bwd (&self, row, from, count);
     }
 }
 

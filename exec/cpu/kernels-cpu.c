@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU backend: its table of kernels, how their work is divided among threads, and the kernels
+ * of element-wise ops, embeddings and matrix products. Operands and dims are those of
+ * planner/schedule/op-list.h. Everything is computed in fp32, in loops of a fixed order, and
+ * rounded once where it is stored. */
 #include "config.h"
 
 #include "exec/comm.h"
@@ -12,9 +16,6 @@
 
 #include <math.h>
 #include <string.h>
-
-/* Operands and dims are those of planner/schedule/op-list.h. Everything is computed in fp32, in
- * loops of a fixed order, and rounded once where it is stored. */
 
 #define BLOCK EXEC_CPU_BLOCK
 
@@ -106,8 +107,9 @@ run_zero (const ExecArgs *args)
   exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ZERO_count], 1, zero_range);
 }
 
-/* The place of element `at` of a narrow operand in a wide one. The manner may say that an op copies
- * or adds a piece of each row of a wide operand. Cuts `n` to the elements that lie in one row. */
+/* Some ops copy or add columns of a matrix that has more: their manner says how many (PIECE) and
+ * how wide the matrix is (WIDTH). Gives the index in the matrix of element `at` of those columns,
+ * and cuts `n` to the elements that lie in the same row. */
 static guint64
 in_rows (const ExecArgs *args, guint64 at, guint64 *n)
 {
@@ -152,7 +154,7 @@ static void
 scale_range (const ExecArgs *args, guint64 from, guint64 to)
 {
   const double said = exec_manner (args, PLAN_MANNER_FACTOR);
-  const float factor = (float)(said != 0 ? said : 1.0 / (double)args->constants->mean_of);
+  const float factor = (float)(said != 0 ? said : 1.0 / (double)args->constants->grad_divisor);
   float storage[BLOCK], out[BLOCK];
 
   for (guint64 at = from; at < to; at += BLOCK)
@@ -239,9 +241,9 @@ add_block (float *out, const float *a, const float *b, guint64 n)
     out[i] = a[i] + b[i];
 }
 
-/* The first operand = operand `a` + operand `b`. */
 PLAN_SAME_REF (ADD, ACCUMULATE, out);
 
+/* The operand `out` = operand `a` + operand `b`. */
 static void
 add (const ExecArgs *args, guint a, guint b, guint64 from, guint64 to)
 {
@@ -302,7 +304,7 @@ run_add (const ExecArgs *args)
 /* --- embedding ---------------------------------------------------------------------------- */
 
 guint64
-exec_cpu_here (const ExecArgs *args, guint64 count)
+exec_cpu_vocab_here (const ExecArgs *args, guint64 count)
 {
   const double whole = exec_manner (args, PLAN_MANNER_WHOLE);
 
@@ -312,7 +314,7 @@ exec_cpu_here (const ExecArgs *args, guint64 count)
 }
 
 gint64
-exec_cpu_find (const ExecArgs *args, gint32 entry, guint64 count)
+exec_cpu_vocab_find (const ExecArgs *args, gint32 entry, guint64 count)
 {
   const gint64 whole = (gint64)exec_manner (args, PLAN_MANNER_WHOLE);
   const gint64 place = entry - (gint64)exec_manner (args, PLAN_MANNER_FIRST);
@@ -326,13 +328,13 @@ embed_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   guint64 cols = (guint64)args->op->dims[PLAN_DIM_EMBED_cols];
   const gint32 *tokens = args->ptr[PLAN_REF_EMBED_tokens];
-  const float nothing[BLOCK] = { 0 };
+  const float zeros[BLOCK] = { 0 };
   float storage[BLOCK];
 
   for (guint64 row = first; row < end; row++)
     {
       gint64 place
-          = exec_cpu_find (args, tokens[row], (guint64)args->op->dims[PLAN_DIM_EMBED_vocab]);
+          = exec_cpu_vocab_find (args, tokens[row], (guint64)args->op->dims[PLAN_DIM_EMBED_vocab]);
 
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
@@ -341,8 +343,7 @@ embed_rows (const ExecArgs *args, guint64 first, guint64 end)
 
           exec_cpu_write_ref (
               args, PLAN_REF_EMBED_out, row * cols + at, n,
-              place < 0 ? nothing
-                        : exec_cpu_read_ref (args, PLAN_REF_EMBED_table, from, n, storage));
+              place < 0 ? zeros : exec_cpu_read_ref (args, PLAN_REF_EMBED_table, from, n, storage));
         }
     }
 }
@@ -364,12 +365,12 @@ sort_rows (const ExecArgs *args, guint64 rows, guint64 vocab, guint32 *start, gu
 
   memset (start, 0, (vocab + 1) * sizeof *start);
   for (guint64 row = 0; row < rows; row++)
-    if ((place = exec_cpu_find (args, tokens[row], vocab)) >= 0)
+    if ((place = exec_cpu_vocab_find (args, tokens[row], vocab)) >= 0)
       start[place]++;
   for (guint64 v = 1; v <= vocab; v++)
     start[v] += start[v - 1];
   for (guint64 row = rows; row-- > 0;) /* backwards: start[v] ends at v's first row */
-    if ((place = exec_cpu_find (args, tokens[row], vocab)) >= 0)
+    if ((place = exec_cpu_vocab_find (args, tokens[row], vocab)) >= 0)
       order[--start[place]] = (guint32)row;
 }
 
@@ -521,7 +522,7 @@ multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, fl
   guint64 b_count = (guint64)dims[PLAN_DIM_GEMM_k] * (guint64)dims[PLAN_DIM_GEMM_n];
 
   if (args->dtype[PLAN_REF_GEMM_a] == PLAN_DTYPE_BF16
-      && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_BF16 && exec_gemm_bf16_open ())
+      && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_BF16 && exec_gemm_bf16_is_available ())
     {
       exec_gemm_bf16 (dims[PLAN_DIM_GEMM_m], dims[PLAN_DIM_GEMM_n], dims[PLAN_DIM_GEMM_k],
                       (int)dims[PLAN_DIM_GEMM_layout], args->ptr[PLAN_REF_GEMM_a],

@@ -13,16 +13,16 @@ typedef struct
 {
   GThread **others; /* [threads - 1] */
   guint threads, opened;
-  gboolean is_running; /* parts run; work that they start stays on their thread */
+  gboolean is_running; /* a job runs; jobs that its parts start stay on their own thread */
 
   GMutex mutex;     /* guards the members down to is_over */
-  GCond begun;      /* signals a new work */
-  GCond ended;      /* signals that the last thread has left a work */
-  gint work;        /* number of works so far; also read without the mutex */
-  gint at_it;       /* other threads that are working; atomic, without the mutex */
-  gint is_awaited;  /* the pool's owner sleeps until at_it is 0; atomic, without the mutex */
-  guint asleep;     /* threads that sleep, waiting for a work */
-  guint joined;     /* threads that have joined this work */
+  GCond begun;      /* signals a new job */
+  GCond ended;      /* signals that the last thread has left the job */
+  gint jobs;        /* number of jobs so far; also read without the mutex */
+  gint working;     /* other threads that work on the job; atomic, without the mutex */
+  gint is_awaited;  /* the pool's owner sleeps until `working` is 0; atomic, without the mutex */
+  guint asleep;     /* threads that sleep, waiting for a job */
+  guint joined;     /* threads that have joined this job */
   guint most;       /* most threads that may join; 0: no parts are left */
   gboolean is_over; /* the pool is closing */
 
@@ -31,8 +31,8 @@ typedef struct
   guint64 parts;
   gint next; /* the next part that nobody has taken */
 
-  void *rooms;
-  gsize rooms_bytes;
+  void *scratch;       /* see exec_pool_scratch */
+  gsize scratch_bytes; /* of each thread */
 } ExecPool;
 
 static _Thread_local ExecPool *own = NULL;
@@ -73,38 +73,38 @@ take_parts (ExecPool *self, guint worker)
     }
 }
 
-/* Waits for a work after the last one seen and joins it if it takes more threads: out_worker is
- * this thread's number in it, or 0. FALSE when the pool is closing. */
+/* Waits for a job after the last one seen, and joins it if it takes more threads: out_worker is
+ * this thread's number in it, or 0 if it has not joined. FALSE when the pool is closing. */
 static gboolean
 join (ExecPool *self, gint *io_seen, guint *out_worker)
 {
-  for (guint look = 0; look < LOOKS && g_atomic_int_get (&self->work) == *io_seen; look++)
+  for (guint look = 0; look < LOOKS && g_atomic_int_get (&self->jobs) == *io_seen; look++)
     rest ();
   lock (self);
-  while (self->work == *io_seen && !self->is_over)
+  while (self->jobs == *io_seen && !self->is_over)
     {
       self->asleep++;
       g_cond_wait (&self->begun, &self->mutex);
       self->asleep--;
     }
-  *io_seen = self->work;
+  *io_seen = self->jobs;
   *out_worker = 0;
   if (self->joined < self->most)
     {
       *out_worker = ++self->joined;
-      g_atomic_int_inc (&self->at_it);
+      g_atomic_int_inc (&self->working);
     }
   const gboolean goes_on = !self->is_over;
   g_mutex_unlock (&self->mutex);
   return goes_on;
 }
 
-/* Leaves a work. Makes a system call only where the owner sleeps, as `begin` does only where
- * threads do: such a call takes as long as an op. */
+/* Leaves the job. A system call takes as long as an op, so there is one only where the owner
+ * sleeps; for the same reason `begin` makes one only for threads that sleep. */
 static void
 leave (ExecPool *self)
 {
-  if (!g_atomic_int_dec_and_test (&self->at_it) || !g_atomic_int_get (&self->is_awaited))
+  if (!g_atomic_int_dec_and_test (&self->working) || !g_atomic_int_get (&self->is_awaited))
     return;
   lock (self);
   g_cond_signal (&self->ended);
@@ -112,7 +112,7 @@ leave (ExecPool *self)
 }
 
 static gpointer
-work (gpointer data)
+run_worker (gpointer data)
 {
   ExecPool *self = data;
   gint seen = 0;
@@ -133,7 +133,7 @@ pool_free (ExecPool *self)
   g_mutex_lock (&self->mutex);
   self->is_over = TRUE;
   self->most = 0;
-  g_atomic_int_inc (&self->work);
+  g_atomic_int_inc (&self->jobs);
   g_cond_broadcast (&self->begun);
   g_mutex_unlock (&self->mutex);
   for (guint i = 0; i + 1 < self->threads && self->others[i] != NULL; i++)
@@ -142,7 +142,7 @@ pool_free (ExecPool *self)
   g_cond_clear (&self->begun);
   g_cond_clear (&self->ended);
   g_free (self->others);
-  g_free (self->rooms);
+  g_free (self->scratch);
   g_free (self);
 }
 
@@ -165,7 +165,7 @@ exec_pool_open (guint threads, GError **error)
     {
       g_autoptr (GError) why = NULL;
 
-      if ((self->others[i] = g_thread_try_new ("worker", work, self, &why)) != NULL)
+      if ((self->others[i] = g_thread_try_new ("worker", run_worker, self, &why)) != NULL)
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND,
                    "thread %u of a rank's %u cannot be started (%s): give fewer with --threads",
@@ -207,14 +207,14 @@ begin (ExecPool *self, guint64 parts, guint workers, ExecPoolPart run, gpointer 
   self->joined = 0;
   self->most = workers - 1;
   g_atomic_int_set (&self->next, 0);
-  g_atomic_int_inc (&self->work);
+  g_atomic_int_inc (&self->jobs);
   const guint asleep = self->asleep;
   g_mutex_unlock (&self->mutex);
   for (guint i = 1; i < workers && i <= asleep; i++)
     g_cond_signal (&self->begun);
 }
 
-/* Ends a work whose parts are all taken. Threads that have not joined by now are not waited for, as
+/* Ends a job whose parts are all taken. Threads that have not joined by now are not waited for, as
  * they may wake up late. */
 static void
 end (ExecPool *self)
@@ -222,13 +222,14 @@ end (ExecPool *self)
   lock (self);
   self->most = 0;
   g_mutex_unlock (&self->mutex);
-  for (guint look = 0; look < LOOKS && g_atomic_int_get (&self->at_it) > 0; look++)
+  for (guint look = 0; look < LOOKS && g_atomic_int_get (&self->working) > 0; look++)
     rest ();
-  if (g_atomic_int_get (&self->at_it) == 0)
+  if (g_atomic_int_get (&self->working) == 0)
     return;
   lock (self);
-  g_atomic_int_set (&self->is_awaited, TRUE); /* before reading at_it: leave does the reverse */
-  while (g_atomic_int_get (&self->at_it) > 0)
+  g_atomic_int_set (&self->is_awaited,
+                    TRUE); /* before reading `working`: `leave` does both in reverse order */
+  while (g_atomic_int_get (&self->working) > 0)
     g_cond_wait (&self->ended, &self->mutex);
   g_atomic_int_set (&self->is_awaited, FALSE);
   g_mutex_unlock (&self->mutex);
@@ -237,33 +238,33 @@ end (ExecPool *self)
 void
 exec_pool_run (guint64 parts, guint workers, ExecPoolPart run, gpointer data)
 {
-  const guint64 least = MIN (parts, MIN (workers, exec_pool_threads ()));
+  const guint64 used = MIN (parts, MIN (workers, exec_pool_threads ()));
 
   g_assert (parts <= G_MAXINT / 2);
-  if (least <= 1)
+  if (used <= 1)
     {
       run_alone (parts, run, data);
       return;
     }
   own->is_running = TRUE;
-  begin (own, parts, (guint)least, run, data);
+  begin (own, parts, (guint)used, run, data);
   take_parts (own, 0);
   end (own);
   own->is_running = FALSE;
 }
 
 void *
-exec_pool_rooms (gsize bytes)
+exec_pool_scratch (gsize bytes)
 {
   if (exec_pool_threads () == 1)
     return NULL;
-  if (bytes > own->rooms_bytes)
+  if (bytes > own->scratch_bytes)
     {
-      g_free (own->rooms);
-      own->rooms = g_malloc (bytes * own->threads);
-      own->rooms_bytes = bytes;
+      g_free (own->scratch);
+      own->scratch = g_malloc (bytes * own->threads);
+      own->scratch_bytes = bytes;
     }
-  return own->rooms;
+  return own->scratch;
 }
 
 void

@@ -17,7 +17,7 @@ void exec_pool_close (void);
 /* How many threads the calling thread can share work with, itself included; 1 inside of a part. */
 guint exec_pool_threads (void);
 
-/* Runs one part of a work. `worker` is below exec_pool_threads and differs for parts that run at
+/* Runs one part of a job. `worker` is below exec_pool_threads and differs for parts that run at
  * the same time. */
 typedef void (*ExecPoolPart) (gpointer data, guint64 part, guint worker);
 
@@ -26,7 +26,7 @@ void exec_pool_run (guint64 parts, guint workers, ExecPoolPart run, gpointer dat
 
 /* Memory of `bytes` bytes for each thread, one after another. It is not in the schedule's plan, so
  * it must be small, like a stack. NULL where there is one thread; valid until the next call. */
-void *exec_pool_rooms (gsize bytes);
+void *exec_pool_scratch (gsize bytes);
 
 /* Guards what parts of all threads add to. */
 void exec_pool_lock (void);

@@ -427,7 +427,7 @@ keep (const Attention *self, const Turn *turn, const float *image, guint64 apart
                               .dim = (guint64)of->dim,
                               .pitch = (guint64)to.pitch,
                               .stride = (guint64)to.stride };
-  return exec_cuda_keep_sums (&sums, stream);
+  return exec_cuda_round_sums (&sums, stream);
 }
 
 static int

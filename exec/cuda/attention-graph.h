@@ -24,7 +24,7 @@ typedef enum
   EXEC_ATTENTION_ROW_SUMS, /* sum of out * dout of a row; fp32 [batch, heads, seq] */
   EXEC_ATTENTION_DQ_SUMS,  /* fp32 [batch, heads, seq, head_dim]; none in deterministic runs */
   EXEC_ATTENTION_SCALE,    /* from here on numbers in host memory, fp32 */
-  EXEC_ATTENTION_MASKED,
+  EXEC_ATTENTION_MASKED,   /* the score of a key that is masked out */
   EXEC_ATTENTION_ONE,
   EXEC_ATTENTION_WINDOW, /* where there is one */
   EXEC_ATTENTION_N_TENSORS
@@ -75,7 +75,8 @@ cudnnBackendDescriptor_t exec_attention_graph_plan (ExecAttentionGraph *self, cu
                                                     cudnnBackendDescriptor_t engine,
                                                     gint64 *out_workspace, GError **error);
 
-/* Bytes of intermediate results in the workspace: row sums and sums of dq, each aligned. */
+/* Bytes of intermediate results in the workspace: of row sums and sums of dq together, each
+ * aligned; and of row sums alone. */
 guint64 exec_attention_inner_bytes (const ExecAttentionShape *shape);
 guint64 exec_attention_row_sums_bytes (const ExecAttentionShape *shape);
 

@@ -109,7 +109,7 @@ alignment_of (const ExecCudaMatrices *self, guint count)
 }
 
 static void
-describe (const ExecCudaBatch *batch, Key *out)
+make_key (const ExecCudaBatch *batch, Key *out)
 {
   const ExecCudaMatrices *matrices[] = { &batch->out, &batch->a, &batch->b };
   memset (out, 0, sizeof *out);
@@ -212,7 +212,7 @@ exec_cuda_batched (const ExecCudaBatch *batch, void *stream)
 {
   const float alpha = 1, beta = batch->accumulates ? 1 : 0;
   Key key;
-  describe (batch, &key);
+  make_key (batch, &key);
   Product *self = g_hash_table_lookup (thread.products, &key);
   const int code = self ? 0 : make (&key, &self);
   if (code != 0)

@@ -214,7 +214,7 @@ exec_cuda_grouped_gemm (const ExecArgs *args, void *stream)
 
       op.dims[is_gradient ? PLAN_DIM_GEMM_k : PLAN_DIM_GEMM_m] = rows;
       if (rows > 0)
-        code = exec_cuda_gemm_any (&each, adds, stream);
+        code = exec_cuda_gemm_any_size (&each, adds, stream);
       else if (is_gradient && !adds)
         code = (int)cudaMemsetAsync (
             each.ptr[PLAN_REF_GEMM_out], 0,

@@ -220,7 +220,7 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
   out->m = dims[PLAN_DIM_GEMM_m];
   out->n = dims[PLAN_DIM_GEMM_n];
   out->k = dims[PLAN_DIM_GEMM_k];
-  out->layout = dims[PLAN_DIM_GEMM_layout] == 1 && args->blocks[B].is_turned
+  out->layout = dims[PLAN_DIM_GEMM_layout] == 1 && args->blocks[B].is_transposed
                     ? 0
                     : (guint8)dims[PLAN_DIM_GEMM_layout];
   out->is_foreign = (guint8)(is_foreign (args, A) || is_foreign (args, B));
@@ -422,7 +422,7 @@ try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, 
     {
       float ms = G_MAXFLOAT;
       code = time_calls (self, key, args, &results[i].algo, stream, begin, end, &ms);
-      if (exec_cuda_lt_is_of_algo (code))
+      if (exec_cuda_lt_refuses_algo (code))
         code = 0;
       else if (ms < best)
         {
@@ -589,7 +589,7 @@ multiply_any (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
     }
   if (code == 0)
     code = issue (product, &own, args, &product->algo, stream);
-  return exec_cuda_lt_is_of_algo (code) ? multiply_plainly (args, accumulates, stream) : code;
+  return exec_cuda_lt_refuses_algo (code) ? multiply_plainly (args, accumulates, stream) : code;
 }
 
 int
@@ -605,7 +605,7 @@ exec_cuda_gemm_add (const ExecArgs *args, void *stream)
 }
 
 int
-exec_cuda_gemm_any (const ExecArgs *args, gboolean accumulates, void *stream)
+exec_cuda_gemm_any_size (const ExecArgs *args, gboolean accumulates, void *stream)
 {
   return multiply_any (args, accumulates, stream);
 }

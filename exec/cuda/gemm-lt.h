@@ -11,8 +11,8 @@
 G_BEGIN_DECLS
 
 /* Prepares the calling thread for its current CUDA device. Each open is followed by a close. While
- * algorithms are timed behind collectives, `comm` is asked whether a rank is lost; NULL: there is
- * none. */
+ * algorithms are timed behind collectives, `comm` is asked whether a rank is lost; NULL: no
+ * other rank can be. */
 gboolean exec_cuda_gemm_open (ExecComm *comm, GError **error);
 void exec_cuda_gemm_close (void);
 
@@ -22,6 +22,6 @@ int exec_cuda_gemm_add (const ExecArgs *args, void *stream);
 
 /* The same for products in fp32 and bf16 whose m, or with layout 2 k, differs from call to call: no
  * algorithms are timed, and one serves all sizes up to the next power of two. */
-int exec_cuda_gemm_any (const ExecArgs *args, gboolean accumulates, void *stream);
+int exec_cuda_gemm_any_size (const ExecArgs *args, gboolean accumulates, void *stream);
 
 G_END_DECLS

@@ -131,7 +131,7 @@ exec_cuda_lt_is_refusal (int code)
 }
 
 gboolean
-exec_cuda_lt_is_of_algo (int code)
+exec_cuda_lt_refuses_algo (int code)
 {
   return code == exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED)
          || code == exec_cuda_lt_code (CUBLAS_STATUS_INVALID_VALUE)

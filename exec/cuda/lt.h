@@ -51,7 +51,7 @@ int exec_cuda_lt_propose (cublasLtHandle_t handle, const ExecCudaQuestion *quest
 gboolean exec_cuda_lt_is_refusal (int code);
 
 /* Whether the code refuses an algorithm, although it had been proposed: another one may do. */
-gboolean exec_cuda_lt_is_of_algo (int code);
+gboolean exec_cuda_lt_refuses_algo (int code);
 
 /* A hash of a key that is compared byte by byte. */
 guint exec_cuda_lt_hash (gconstpointer data, gsize bytes);

@@ -4,7 +4,8 @@
  *
  * Of every `period` sequences a source gives as many as its share, evenly spread: its k-th one
  * (from 0) may come from turn floor (k * period / share) on, and before ceil ((k + 1) * period /
- * share). At each turn that source comes, of those that may, whose interval ends first. So the
+ * share). At each turn, of the sources that may come, the one whose
+ * interval ends first comes. So the
  * number of sequences taken from a source never differs from its exact part by one or more. Every
  * source has epochs of its own. */
 #pragma once
@@ -19,7 +20,7 @@ typedef struct
 {
   ExecTokens *tokens;
   guint64 share;        /* of `period`; shares have no common divisor */
-  ExecOrder *orders[2]; /* orders of its documents in the two last epochs; NULL: not made */
+  ExecOrder *orders[2]; /* of its documents, in the latest two epochs; NULL: not made */
 } ExecBlendSource;
 
 typedef struct

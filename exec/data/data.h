@@ -1,5 +1,5 @@
-/* Synthetic batches and initial weights. They are functions of the seed and the global position, so
- * that any number of ranks sees the same run. */
+/* Synthetic batches, the order of shuffled sequences, and initial weights. All are functions of the
+ * seed and the global position, so that any number of ranks sees the same run. */
 #pragma once
 #include "planner/model/model.h"
 #include <glib.h>

@@ -115,25 +115,25 @@ read_counts (Reader *self, GError **error)
 {
   const guint64 sequences = read_u64 (self->data + SEQUENCES_AT);
   const guint64 indices = read_u64 (self->data + DOCUMENTS_AT);
-  const guint64 has = self->size - HEADER_BYTES;
-  const gboolean is_possible = sequences <= has / 12 && indices <= has / 8;
+  const guint64 left = self->size - HEADER_BYTES;
+  const gboolean is_possible = sequences <= left / 12 && indices <= left / 8;
   if (indices < 1)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "%s: document count: 0 is too few: it counts the 0 before the first document, too",
                  self->origin);
-  else if (!is_possible || 12 * sequences + 8 * indices > has)
+  else if (!is_possible || 12 * sequences + 8 * indices > left)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "%s: sequence count, document count: %" G_GUINT64_FORMAT
                  " sequences of 12 bytes and %" G_GUINT64_FORMAT
                  " indices of 8 are more than the %" G_GUINT64_FORMAT
                  " bytes behind the header: the file is truncated",
-                 self->origin, sequences, indices, has);
-  else if (12 * sequences + 8 * indices < has)
+                 self->origin, sequences, indices, left);
+  else if (12 * sequences + 8 * indices < left)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "%s: %" G_GUINT64_FORMAT
                  " bytes are behind the last document's index, where the file must end: data of "
                  "several modes is not read",
-                 self->origin, has - 12 * sequences - 8 * indices);
+                 self->origin, left - 12 * sequences - 8 * indices);
   else
     {
       self->indexed.sequences = sequences;
@@ -149,18 +149,18 @@ check_sequences (Reader *self, GError **error)
   for (guint64 s = 0; s < self->indexed.sequences; s++)
     {
       const gint64 length = length_of (self, s), pointer = pointer_of (self, s);
-      const gint64 is_due = (gint64)(self->indexed.tokens * self->indexed.bytes);
+      const gint64 due = (gint64)(self->indexed.tokens * self->indexed.bytes);
       if (length < 0)
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                      "%s: sequence lengths: %" G_GINT64_FORMAT " of sequence %" G_GUINT64_FORMAT
                      " is below 0",
                      self->origin, length, s);
-      else if (pointer != is_due)
+      else if (pointer != due)
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                      "%s: sequence pointers: sequence %" G_GUINT64_FORMAT
                      " begins at byte %" G_GINT64_FORMAT ": it must be %" G_GINT64_FORMAT
                      ", where those before it end",
-                     self->origin, s, pointer, is_due);
+                     self->origin, s, pointer, due);
       else
         {
           self->indexed.tokens += (guint64)length;

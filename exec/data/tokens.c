@@ -257,6 +257,7 @@ place_of (const ExecTokens *self, guint64 at)
   return at > period ? at - period : at;
 }
 
+/* Whether a document begins at token `at` of the ordered text. */
 static gboolean
 is_first (const ExecTokens *self, const ExecOrder *order, guint64 at)
 {
@@ -283,7 +284,7 @@ exec_tokens_places (const ExecTokens *self, const ExecOrder *order, guint64 firs
 }
 
 double
-exec_tokens_document (const ExecTokens *self)
+exec_tokens_mean_document (const ExecTokens *self)
 {
   const guint64 seq = (guint64)self->seq, all = exec_tokens_sequences (self) * seq;
   double squares = 0;

@@ -9,8 +9,8 @@ G_BEGIN_DECLS
 typedef struct _ExecTokens ExecTokens;
 
 /* Opens a data set, given by its prefix, its .idx, or its .bin with the .idx beside it; else a
- * plain file, of 32 bits where the path ends in .u32 or the vocabulary does not fit 16 (unless it
- * ends in .u16). */
+ * plain file, of 32-bit tokens where the path ends in .u32 or the vocabulary does not fit 16 bits
+ * (unless it ends in .u16). */
 ExecTokens *exec_tokens_open (const char *path, gint64 vocab, gint64 seq, GError **error);
 void exec_tokens_free (ExecTokens *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecTokens, exec_tokens_free)
@@ -46,10 +46,10 @@ void exec_tokens_places (const ExecTokens *self, const ExecOrder *order, guint64
 
 /* The mean length of documents: for every token of all sequences, the length of the part of its
  * document that its sequence holds, averaged. 0 where there is no index. */
-double exec_tokens_document (const ExecTokens *self);
+double exec_tokens_mean_document (const ExecTokens *self);
 
-/* Reads the sequence at token `first`, in the file's order or another, and the next tokens. INVALID
- * when a token is outside the vocabulary. */
+/* Reads the sequence at token `first`, in the file's order or another; out_targets gets the token
+ * that follows each of its tokens. INVALID when a token is outside the vocabulary. */
 gboolean exec_tokens_read (const ExecTokens *self, const ExecOrder *order, guint64 first,
                            gint32 *out_tokens, gint32 *out_targets, GError **error);
 

@@ -213,7 +213,8 @@ mpi_barrier (ExecComm *comm, GError **error)
   return exec_mpi_wait (comm, &request, "barrier", error);
 }
 
-/* Receives `out` from one rank and sends `in` to another; either may be NULL. */
+/* A message each way: `out` is received from one rank, `in` is sent to another; either may be NULL.
+ */
 typedef struct
 {
   guint8 *out;
@@ -372,7 +373,8 @@ start (int *out_rank, int *out_ranks, GError **error)
                            "MPI can be opened once in a process");
       return FALSE;
     }
-  /* The thread that watches NCCL may call the roll, while the rank's own is kept by the driver. */
+  /* The thread that watches NCCL may call the roll, while the driver blocks the rank's own thread.
+   */
   MPI_TRY (MPI_Init_thread (NULL, NULL, MPI_THREAD_SERIALIZED, &provided), error);
   MPI_TRY (MPI_Comm_set_errhandler (MPI_COMM_WORLD, MPI_ERRORS_RETURN), error);
   MPI_TRY (MPI_Comm_rank (MPI_COMM_WORLD, out_rank), error);

@@ -1,5 +1,6 @@
 dnl SPDX-License-Identifier: Apache-2.0
-dnl Open MPI by its pkg-config file or its compiler wrapper's own words; CC stays the compiler.
+dnl Finds Open MPI by its pkg-config file, or else by the flags that its compiler wrapper names (--showme),
+dnl so that CC stays the compiler.
 FSDPLAN_WITH([mpi], [MPI], [MPI],
   [AS_IF([test -z "$dir" && $PKG_CONFIG --exists ompi-c],
      [found="Open MPI `$PKG_CONFIG --modversion ompi-c`"

@@ -1,5 +1,5 @@
 /* Waiting for other processes with a deadline. After it ranks call the roll, and exactly those that
- * do not answer are named as missing. Needs MPI_THREAD_SERIALIZED, and point-to-point messages of
+ * do not answer are named as missing. Needs MPI_THREAD_SERIALIZED, and tags 1 and 2 of messages on
  * MPI_COMM_WORLD for itself alone. */
 #pragma once
 #include "exec/comm.h"

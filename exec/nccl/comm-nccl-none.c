@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Replaces exec/nccl in a build without NCCL. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl.h"

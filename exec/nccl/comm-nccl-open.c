@@ -43,13 +43,13 @@ config_of (const NcclComm *self)
 
   config.blocking = 0;
   config.splitShare = 0; /* groups share no resources, so none waits for another */
-  if (self->world->options.processors > 0)
-    config.maxCTAs = (int)self->world->options.processors;
+  if (self->world->options.sms > 0)
+    config.maxCTAs = (int)self->world->options.sms;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = self->name;
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-  if (self->world->options.spares_processors)
+  if (self->world->options.spares_sms)
     config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
 #endif
   return config;
@@ -61,10 +61,10 @@ static guint
 gather_sms (const NcclWorld *world)
 {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-  if (world->options.spares_processors && world->options.is_registered && world->is_one_host)
+  if (world->options.spares_sms && world->options.is_registered && world->is_one_host)
     return 0;
 #endif
-  return world->options.processors;
+  return world->options.sms;
 }
 
 static NcclComm *
@@ -76,7 +76,7 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
                            .rank = rank,
                            .ranks = ranks,
                            .gpu = (guint)world->device,
-                           .sms = world->options.processors,
+                           .sms = world->options.sms,
                            .gather_sms = gather_sms (world),
                            .timeout_s = world->options.timeout_s };
   self->world = world;

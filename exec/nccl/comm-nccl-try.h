@@ -1,9 +1,11 @@
-/* What functions of the NCCL backend are written with: its mutex, and calls that may fail. */
+/* Macros for the functions of the NCCL backend: to hold its mutex, and to make calls that may
+ * fail. */
 #pragma once
 #include "exec/nccl/comm-nccl-private.h"
 G_BEGIN_DECLS
 
-/* The rest of the function has the mutex: the rank's thread is in a call of ExecComm's. */
+/* Holds the mutex until the function returns: for functions that the rank's thread enters by
+ * ExecCommOps. */
 #define INSIDE(comm) \
   G_GNUC_UNUSED g_autoptr (GMutexLocker) inside \
       = g_mutex_locker_new (&((NcclComm *)(comm))->world->mutex)
@@ -17,7 +19,8 @@ G_BEGIN_DECLS
   } \
   G_STMT_END
 
-/* The same for a call that the driver may keep until the device gets on: without the mutex. */
+/* The same without the mutex meanwhile, for a call in which the driver may block the thread until
+ * the device gets on. */
 #define CUDA_TRY_OUTSIDE(world, call, error) \
   G_STMT_START \
   { \

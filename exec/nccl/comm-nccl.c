@@ -6,7 +6,7 @@
  * deadline that passed. In each case all communicators of this rank are aborted together, which is
  * what ends their kernels.
  *
- * A stream takes about a thousand operations behind one that has not ended; the driver then keeps
+ * A stream takes about a thousand operations behind one that has not ended; the driver then blocks
  * the thread that issues the next one (https://forums.developer.nvidia.com/t/68937). A rank that
  * issues many micro batches behind a collective that never ends polls nothing any more, so a thread
  * of its own watches meanwhile. */
@@ -42,9 +42,10 @@ exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error)
   return FALSE;
 }
 
-/* How long ranks wait for one another, as the first communicator has it at the moment. */
+/* How long ranks wait for one another now: the timeout of the first communicator, which may
+ * change. */
 static gint64
-deadline_ns (const NcclWorld *world)
+timeout_ns (const NcclWorld *world)
 {
   const NcclComm *first = world->comms->pdata[0];
 
@@ -69,7 +70,7 @@ abort_all (gpointer data)
 {
   NcclWorld *world = data;
 
-  cudaSetDevice (world->device); /* to which NCCL returns after each call */
+  cudaSetDevice (world->device); /* NCCL makes this device current again after each call */
   ncclGroupStart ();
   for (guint i = 0; i < world->aborted->len; i++)
     ncclCommAbort (world->aborted->pdata[i]);
@@ -137,7 +138,7 @@ fail (const NcclComm *self, GError **error, const char *format, ...)
 
 /* The same where another rank may be lost, which is named where it can be found out. */
 static gboolean
-fail_without (const NcclComm *self, const char *what, GError **error)
+fail_with_roll (const NcclComm *self, const char *what, GError **error)
 {
   g_autofree char *missing = exec_comm_nccl_call_roll (self->world, what);
 
@@ -150,7 +151,7 @@ fail_late (const NcclComm *self, const char *what, gint64 limit_ns, GError **err
   g_autofree char *late
       = g_strdup_printf ("%s has not ended after %.3g s", what, 1e-9 * (double)limit_ns);
 
-  return fail_without (self, late, error);
+  return fail_with_roll (self, late, error);
 }
 
 /* Names a call in a message, with its op if it is a collective of the schedule, and without its
@@ -175,7 +176,7 @@ fail_nccl (const NcclComm *self, ncclResult_t result, const char *what, GError *
                                            has_more ? ": " : "", has_more ? last : "");
 
   if (result == ncclRemoteError)
-    return fail_without (self, text, error);
+    return fail_with_roll (self, text, error);
   return fail (self, error, "%s", text);
 }
 
@@ -197,7 +198,7 @@ static gboolean
 await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboolean is_op,
             GError **error)
 {
-  const gint64 begin_ns = now_ns (), limit_ns = deadline_ns (self->world);
+  const gint64 begin_ns = now_ns (), limit_ns = timeout_ns (self->world);
   guint polls = 0;
 
   while (*result == ncclInProgress)
@@ -299,16 +300,17 @@ seems_late (const NcclWorld *world)
   const NcclPending *oldest = world->pending.head != NULL ? world->pending.head->data : NULL;
 
   return oldest != NULL
-         && now_ns () - MAX (oldest->issued_ns, world->ended_ns) > deadline_ns (world);
+         && now_ns () - MAX (oldest->issued_ns, world->ended_ns) > timeout_ns (world);
 }
 
 /* Whether the oldest pending collective is within the deadline. Events are queried only when it
- * seems not to be: a host that saw an event happen is ordered behind it, and whether it is should
- * not depend on timing. So a missed deadline may be seen after twice the time. */
+ * seems not to be: a query that finds an event done also orders the host behind it, and whether it
+ * does that should not depend on timing. So a missed deadline may be seen only after twice the
+ * time. */
 static gboolean
 is_in_time (NcclWorld *world, GError **error)
 {
-  const gint64 limit_ns = deadline_ns (world);
+  const gint64 limit_ns = timeout_ns (world);
   const NcclPending *oldest = g_queue_peek_head (&world->pending);
   g_autofree char *what = NULL;
 
@@ -487,9 +489,11 @@ type_of (PlanDtype dtype, ncclDataType_t *out, GError **error)
     }
 }
 
-/* Settles a collective and follows it by an event: all collectives on streams end with this. */
+/* Settles a collective that was issued, and follows it by an event. All collectives on streams end
+ * with this. */
 static gboolean
-issued (NcclComm *self, ncclResult_t result, const char *call, cudaStream_t stream, GError **error)
+finish_issue (NcclComm *self, ncclResult_t result, const char *call, cudaStream_t stream,
+              GError **error)
 {
   return settle (self, result, call, TRUE, error)
          && exec_comm_nccl_follow (self, call, stream, error);
@@ -507,8 +511,8 @@ nccl_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
     return FALSE;
   if (stream == NULL)
     return exec_comm_nccl_host_gather (self, out, in, bytes, error);
-  return issued (self, ncclAllGather (in, out, bytes, ncclUint8, self->handle, stream),
-                 "all_gather", stream, error);
+  return finish_issue (self, ncclAllGather (in, out, bytes, ncclUint8, self->handle, stream),
+                       "all_gather", stream, error);
 }
 
 static gboolean
@@ -524,8 +528,9 @@ nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
   if (stream == NULL)
     return exec_comm_nccl_host_scatter (self, exec_comm_sum, out, in, count, dtype, error);
   return type_of (dtype, &type, error)
-         && issued (self, ncclReduceScatter (in, out, count, type, ncclSum, self->handle, stream),
-                    "reduce_scatter", stream, error);
+         && finish_issue (self,
+                          ncclReduceScatter (in, out, count, type, ncclSum, self->handle, stream),
+                          "reduce_scatter", stream, error);
 }
 
 /* Adds to the open group a send of `bytes` to a rank and a receive of as many from one; what is
@@ -582,7 +587,8 @@ nccl_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
     return FALSE;
   if (stream == NULL)
     return exec_comm_nccl_host_exchange (self, out, in, bytes, error);
-  return issued (self, send_to_all (self, out, in, bytes, stream), "all_to_all", stream, error);
+  return finish_issue (self, send_to_all (self, out, in, bytes, stream), "all_to_all", stream,
+                       error);
 }
 
 /* NCCL runs the ops of a communicator in the order of issue, whatever streams they are on
@@ -601,8 +607,8 @@ nccl_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype 
     return FALSE;
   if (stream == NULL)
     return exec_comm_nccl_host_pass (self, out, peer, in, peer, bytes, error);
-  return issued (self, exec_comm_nccl_pass (self, out, peer, in, peer, bytes, stream), "trade",
-                 stream, error);
+  return finish_issue (self, exec_comm_nccl_pass (self, out, peer, in, peer, bytes, stream),
+                       "trade", stream, error);
 }
 
 static gboolean
@@ -619,8 +625,8 @@ nccl_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDty
     return FALSE;
   if (stream == NULL)
     return exec_comm_nccl_host_pass (self, out, from, in, to, bytes, error);
-  return issued (self, exec_comm_nccl_pass (self, out, from, in, to, bytes, stream), "exchange",
-                 stream, error);
+  return finish_issue (self, exec_comm_nccl_pass (self, out, from, in, to, bytes, stream),
+                       "exchange", stream, error);
 }
 
 static gboolean
@@ -636,8 +642,9 @@ nccl_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void
   if (stream == NULL)
     return exec_comm_nccl_host_reduce (self, exec_comm_sum, buf, count, dtype, error);
   return type_of (dtype, &type, error)
-         && issued (self, ncclAllReduce (buf, buf, count, type, ncclSum, self->handle, stream),
-                    "all_reduce", stream, error);
+         && finish_issue (self,
+                          ncclAllReduce (buf, buf, count, type, ncclSum, self->handle, stream),
+                          "all_reduce", stream, error);
 }
 
 /* NCCL's maximum drops NaNs, so they become infinity first. */
@@ -658,8 +665,8 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
   if (!type_of (dtype, &type, error))
     return FALSE;
   CUDA_TRY_OUTSIDE (self->world, (cudaError_t)exec_cuda_seal (buf, count, dtype, stream), error);
-  return issued (self, ncclAllReduce (buf, buf, count, type, ncclMax, self->handle, stream),
-                 "all_reduce_max", stream, error);
+  return finish_issue (self, ncclAllReduce (buf, buf, count, type, ncclMax, self->handle, stream),
+                       "all_reduce_max", stream, error);
 }
 
 /* A maximum over all ranks is known only when all have come. */

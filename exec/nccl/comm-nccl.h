@@ -15,8 +15,8 @@ typedef struct
   guint local_rank;       /* of this rank among those of its machine: chooses the GPU */
   guint timeout_s;        /* see ExecComm, whose timeout_s begins as this */
   gboolean is_registered; /* nccl_ub: memory taken here is in symmetric windows, or registered */
-  gboolean spares_processors; /* gathers in such memory use copy engines where NCCL can */
-  guint processors;           /* SMs that a collective may take; 0: as many as NCCL likes */
+  gboolean spares_sms;    /* gathers in such memory use copy engines where NCCL can */
+  guint sms;              /* SMs that a collective may take; 0: as many as NCCL likes */
 } ExecNcclOptions;
 
 /* Opens NCCL for the ranks of `carrier` (threads, or mpi), by which they find each other and report

@@ -739,7 +739,7 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
   exec_part_init (&self->part, of, comm->rank, comm->ranks);
   const gint64 data_parallel = self->part.ranks / plan->value[PLAN_TP];
   if (plan_scales_gradients (plan, data_parallel / plan->value[PLAN_DP_OUTER]))
-    self->constants.mean_of = data_parallel;
+    self->constants.grad_divisor = data_parallel;
   if (!exec_runnable_check (job, of, schedule, error) || !exec_walk_check_graph (self, error)
       || !find_groups (self, error) || !plan_arena_init (&self->arena, schedule, error)
       || (self->room > 0 && !plan_arena_init_apart (&self->apart, schedule, self->room, error))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A tiny bench as a user runs it: rows are there, whole and ordered, added and never changed; then
-# predictions are made of them.
+# A tiny bench as a user runs it: it prints rows whose quartiles are in order and stores them; a second
+# one adds rows and changes none; predictions then rest on them.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,7 +18,7 @@ test "$rows" -gt 5 || fail "$rows rows"
 awk -F, 'NR > 1 && !($6 > 0 && $8 > 0 && $8 <= $7 && $7 <= $9)' "$work/first" | grep . &&
   fail "not positive, or not ordered"
 
-# All of it is in the store, with where it was and by what.
+# The store has all rows, with the machine and the backend that they are of.
 fsdplan db export ops --db "$db" >"$work/ops1"
 test "$(($(wc -l <"$work/ops1") - 1))" = "$rows" || fail "the store has other rows"
 grep -q ',cpu,self,1,rope,"*rows=16 ' "$work/ops1" || { cat "$work/ops1"; fail "no rope"; }
@@ -34,7 +34,8 @@ grep -E '"(measured|interpolated|fitted)_pct" : 0.0,' "$work/sim" &&
 fsdplan run --model llama-tiny --gbs 2 --seq 16 --steps 2 --set compute=fp32 --db "$db" --format=json |
   grep -q '"interpolated_pct"' || fail "run does not say where costs are from"
 
-# What is left is learned from one's own runs, which are not forgotten before what they taught.
+# Calibrate fits parameters to the user's own runs; these cannot be deleted while the parameters are
+# stored.
 fsdplan run --model llama-tiny --gbs 4 --seq 16 --steps 3 --set compute=fp32 --db "$db" >/dev/null
 fsdplan calibrate --folds 0 --id mine --db "$db" --format=csv >"$work/fit" 2>"$work/err" ||
   { cat "$work/err"; fail calibrate; }
@@ -43,17 +44,17 @@ fsdplan sim $tiny --db "$db" --format=json | grep -q '"params_id" : "mine"' || f
 fsdplan db delete 1 --db "$db" 2>"$work/err" && fail "a run that was fitted to is deleted"
 grep -q 'a parameter set was fitted to it' "$work/err" || { cat "$work/err"; fail "not told why"; }
 
-# Another one adds to them; two ranks are other rows.
+# A second bench adds rows; ops of two ranks have rows of their own.
 fsdplan bench --only reduction --ranks 2 --seconds 1 --db "$db" >"$work/table" 2>&1
 grep -q 'median_us' "$work/table" || { cat "$work/table"; fail "no table"; }
 fsdplan db export ops --db "$db" | head -n "$(wc -l <"$work/ops1")" | cmp - "$work/ops1" ||
   fail "rows were changed"
 fsdplan db export ops --db "$db" | grep -q ',cpu,self,2,norm_sq,' || fail "no rows of two ranks"
 
-# Interrupted before anything was timed or while it was: whole, and no success.
+# Interrupted before or while it times ops, bench leaves a sound store and does not succeed.
 fsdplan-exec-cpu bench --seconds 3600 --db "$work/stopped.db" >"$work/stopped" 2>&1 &
 pid=$!
-# A shell that has yet to become it catches the signal, too.
+# The signal must reach bench itself, after it has set its handler, and not the shell that execs it.
 until grep -q '^fsdplan-exec' /proc/$pid/comm && test "$(awk '/SigCgt/ { print substr($2, 16, 1) }' \
   /proc/$pid/status)" = 2; do kill -0 $pid; done
 kill -INT $pid

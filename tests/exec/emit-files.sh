@@ -1,5 +1,6 @@
 #!/bin/sh
-# Files for other projects parse, and have names that these know: for models and plans of each stack.
+# The files that emit writes for other projects parse, and use only names that the project knows: for
+# models and plans of each stack.
 set -u
 command -v python3 >/dev/null || { echo "no python3"; exit 77; }
 work=$(mktemp -d)
@@ -49,7 +50,7 @@ written bridge llama3-8b compute=nvfp4 offload_layers=4 optimizer=sgd main_param
 
 check $all || bad=1
 
-# Of a file with a name that its project does not know this is a fault.
+# A name that the project does not know is found.
 sed 's/data_parallel_sharding_strategy/data_parallel_sharding_strategi/' "$work/$n" >"$work/wrong"
 check bridge="$work/wrong" | grep -q "cfg.ddp has no data_parallel_sharding_strategi" ||
   { echo "a wrong name passes"; bad=1; }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# A page for the program and for every command, with its summary and options, that man reads without
-# a warning and that names the others. Skipped where help2man did not make them.
+# There is a manual page for the program and for every command. It has the command's summary and
+# options, names the pages of all other commands, and man reads it without a warning. Skipped where
+# help2man made no pages.
 set -u
 cd "${top_builddir:-.}" || exit 99
 test -e fsdplan.1 || exit 77
@@ -10,7 +11,7 @@ bad=0
 
 complain () { echo "$*"; bad=1; }
 
-# Pages of the programs that "fsdplan run" replaces itself by are its own.
+# The programs that "fsdplan run" replaces itself by have pages of their own, which name no others.
 is_other_name () { case $1 in fsdplan-exec-*) return 0 ;; esac; return 1; }
 
 fsdplan __complete "" >"$work/commands"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A run that is written to a file comes into a store later, once, and is then as if it had been there.
+# A run that was recorded in a file can be imported into a store later. Importing it again adds nothing,
+# and the store is then as if the run had been stored at once.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -13,7 +14,7 @@ test ! -e "$home/fsdplan" # no store was made
 if ls "$work" | grep '^a.sql.'; then echo "a piece of the record is left"; exit 1; fi
 fsdplan run $tiny --steps 2 --seed 7 --record "$work/b.sql" >"$work/out" 2>"$work/err"
 
-# into a store that has a run already: other numbers, the same runs
+# into a store that has a run already: imported runs get new numbers
 db=$work/store.db
 fsdplan run $tiny --steps 1 --db "$db" >"$work/out" 2>"$work/err"
 for times in 1 2; do
@@ -26,7 +27,8 @@ fsdplan db show 2 --db "$db" | grep -q '^settings lr=0.001 beta1=0.9 '
 test "$(fsdplan db export 2 --db "$db" | grep -c '^trace 1 ')" = 2
 fsdplan db check --db "$db" | grep -qx 'no faults'
 
-# one that is killed leaves what it had begun; one that cannot be written does not begin
+# a run that is killed leaves a record that can be imported; one whose record cannot be written does not
+# begin
 if fsdplan run $tiny --steps 1 --record "$work/none/c.sql" >"$work/out" 2>"$work/err"; then exit 1; fi
 grep -q "^fsdplan: .*$work/none/c.sql" "$work/err"
 test ! -s "$work/out"

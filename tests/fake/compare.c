@@ -447,7 +447,7 @@ run_both (Call *call, GRand *rand)
     .weight_decay = 0.1,
     .max_norm = g_rand_boolean (rand) ? 1 : 0,
     .step = g_rand_int_range (rand, 1, 1000),
-    .mean_of = g_rand_int_range (rand, 1, 9),
+    .grad_divisor = g_rand_int_range (rand, 1, 9),
   };
   ExecArgs cpu = { .op = &call->op, .manner = &call->manner, .constants = &constants }, cuda = cpu;
   guint n = plan_op_n_refs (call->kernel->kind);

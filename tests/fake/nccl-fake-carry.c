@@ -404,7 +404,7 @@ fake_nccl_carry (const Team *team, guint *symmetric, guint *by_copy_engine)
 
           carry (team, i, copies, wide);
           *symmetric += wide;
-          *by_copy_engine += wide && call->kind == CALL_ALL_GATHER && first->spares_processors;
+          *by_copy_engine += wide && call->kind == CALL_ALL_GATHER && first->spares_sms;
         }
       for (guint rank = 0; rank < team->ranks; rank++)
         g_free (copies[rank]);

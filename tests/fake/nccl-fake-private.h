@@ -30,10 +30,10 @@ typedef struct
   size_t count;
   ncclDataType_t type;
   ncclRedOp_t op;
-  int peer;                                /* the other end; of a split the colour */
-  int key;                                 /* of a split */
-  void *out_handle;                        /* where a split or a window is put */
-  gboolean is_blocking, spares_processors; /* of what a split makes */
+  int peer;                         /* the other end; of a split the colour */
+  int key;                          /* of a split */
+  void *out_handle;                 /* where a split or a window is put */
+  gboolean is_blocking, spares_sms; /* of what a split makes */
 } Call;
 
 /* What the ranks of a communicator share. */
@@ -49,7 +49,7 @@ struct ncclComm
   Team *team;
   guint rank, first_rank; /* in this communicator; in the first one of its line of splits */
   int device;
-  gboolean is_blocking, spares_processors, is_here;
+  gboolean is_blocking, spares_sms, is_here;
   gboolean is_finalized, is_aborted;
   gint *kept;      /* calls of it that graphs still hold; the count outlives it */
   GThread *keeper; /* who captured the last of them */

@@ -123,7 +123,7 @@ misuse (struct ncclComm *comm, const char *text)
 /* --- communicators ------------------------------------------------------------------------ */
 
 static struct ncclComm *
-comm_new (Team *team, guint rank, int device, gboolean is_blocking, gboolean spares_processors)
+comm_new (Team *team, guint rank, int device, gboolean is_blocking, gboolean spares_sms)
 {
   struct ncclComm *comm = g_new0 (struct ncclComm, 1);
 
@@ -131,7 +131,7 @@ comm_new (Team *team, guint rank, int device, gboolean is_blocking, gboolean spa
   comm->rank = comm->first_rank = rank;
   comm->device = device;
   comm->is_blocking = is_blocking;
-  comm->spares_processors = spares_processors;
+  comm->spares_sms = spares_sms;
   comm->calls = g_array_new (FALSE, FALSE, sizeof (Call));
   comm->stalled = g_ptr_array_new ();
   comm->windows = g_ptr_array_new ();
@@ -203,8 +203,8 @@ split (const Team *team)
         {
           const struct ncclComm *comm = team->members[rank];
           const Call *call = fake_nccl_call_at (comm, 0);
-          struct ncclComm *child = comm_new (made, made->ranks++, comm->device, call->is_blocking,
-                                             call->spares_processors);
+          struct ncclComm *child
+              = comm_new (made, made->ranks++, comm->device, call->is_blocking, call->spares_sms);
 
           child->first_rank = comm->first_rank;
           *(struct ncclComm **)call->out_handle = child;
@@ -621,7 +621,7 @@ ncclCommSplit (ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_
                       .key = key,
                       .out_handle = out,
                       .is_blocking = config->blocking != 0,
-                      .spares_processors = config->CTAPolicy == NCCL_CTA_POLICY_ZERO };
+                      .spares_sms = config->CTAPolicy == NCCL_CTA_POLICY_ZERO };
 
   g_mutex_lock (&mutex);
   note_limit (config);

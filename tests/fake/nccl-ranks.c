@@ -51,7 +51,8 @@ run_on_nccl (GThreadFunc function, Rank *ranks, guint n)
   run_ranks (run_rank, ranks, n);
 }
 
-/* Numbers for `n` ranks, of a format, in reach of `count` elements each. */
+/* Draws the numbers that `n` ranks put into their collectives, `count` elements of a format for
+ * each rank. */
 void
 init_ranks (Rank *ranks, guint n, guint32 seed, PlanDtype dtype, guint64 count, gboolean is_exact)
 {

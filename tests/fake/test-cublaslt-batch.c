@@ -40,7 +40,7 @@ layout_of (guint64 rows, guint64 cols, gint64 pitch, gint64 stride)
   return layout;
 }
 
-/* Everything lies on 8 bytes. */
+/* Tells the heuristic that all matrices are aligned to 8 bytes. */
 static void
 batch_init (Batch *self, gint64 stride_b, gint64 stride_d)
 {
@@ -72,7 +72,8 @@ batch_clear (Batch *self)
   ck_assert_str_eq (fake_cuda_finish (), "");
 }
 
-/* Element i is i; results are in `out`, zeros where there are none. */
+/* Multiplies on device memory whose element i is the number i. `out` gets the results, and zeros
+ * between them. */
 static cublasStatus_t
 multiply (const Batch *self, float *out)
 {
@@ -98,7 +99,7 @@ multiply (const Batch *self, float *out)
   return status;
 }
 
-/* a is [4 i, 4 i + 2; 4 i + 1, 4 i + 3], b begins with 32 + 8 i. */
+/* Matrix i of a is [4 i, 4 i + 2; 4 i + 1, 4 i + 3]; matrix i of b begins with 32 + 8 i. */
 START_TEST (matrices_lie_side_by_side)
 {
   float out[PITCH_D * N];
@@ -116,7 +117,8 @@ START_TEST (matrices_lie_side_by_side)
 }
 END_TEST
 
-/* On one another, in the first column or the next; less aligned than was said. The last is fine. */
+/* Results that overlap, in one column or in neighbouring ones; then factors less aligned than the
+ * heuristic was told. The last case is legal. */
 START_TEST (wrong_batches_are_refused)
 {
   static const struct

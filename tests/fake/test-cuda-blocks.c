@@ -172,7 +172,7 @@ take_side (Case *c, Side *side, gboolean on_device)
   if (c->place == WITH)
     return;
   side->args.blocks[B].format = c->format;
-  side->args.blocks[B].is_turned = c->place == TURNED;
+  side->args.blocks[B].is_transposed = c->place == TURNED;
   side->args.blocks[B].scales = side->scales + (c->place == TURNED ? magnitudes / 2 : 0);
 }
 

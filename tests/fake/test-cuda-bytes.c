@@ -12,7 +12,8 @@
 
 #include <stdlib.h>
 
-/* Beside a matrix: statistics of rows, weights, limbs of exact sums, coefficients. */
+/* Bytes that a kernel may move beside those of its matrices, which are all that the model counts:
+ * statistics of rows, weights, limbs of exact sums, coefficients. */
 #define SHARE_BESIDE 0.04
 #define BYTES_BESIDE 1024.0
 

@@ -28,8 +28,8 @@ join (ExecComm *threads, GError **error)
 {
   const ExecNcclOptions options = { .local_rank = threads->rank,
                                     .timeout_s = threads->timeout_s,
-                                    .processors = processors,
-                                    .spares_processors = processors > 0,
+                                    .sms = processors,
+                                    .spares_sms = processors > 0,
                                     .is_registered = TRUE };
   return exec_comm_nccl_open (threads, &options, error);
 }

@@ -107,12 +107,12 @@ START_TEST (nccl_device_memory_equals_naive)
 
       begin (n);
       nccl_options.is_registered = c % 2 == 0;
-      nccl_options.spares_processors = c % 4 == 0;
+      nccl_options.spares_sms = c % 4 == 0;
       init_ranks (ranks, n, (guint32)_i, dtype, counts[c], TRUE);
       run_on_nccl (call_on_own_device, ranks, n);
       check_ranks (ranks, n);
       ck_assert_uint_eq (fake_nccl_symmetric (), nccl_options.is_registered ? 6 : 0);
-      ck_assert_uint_eq (fake_nccl_by_copy_engine (), nccl_options.spares_processors ? 2 : 0);
+      ck_assert_uint_eq (fake_nccl_by_copy_engine (), nccl_options.spares_sms ? 2 : 0);
       clear_ranks (ranks, n);
       finish ();
     }

@@ -27,13 +27,14 @@ enum Mark : guint8
 
 guint8 *shadow;            /* a mark per byte of the region */
 guint8 *is_page_used;      /* by the kernel that runs */
-std::vector<size_t> pages; /* those */
+std::vector<size_t> pages; /* the pages that it uses */
 guintptr region, n_bytes;  /* of devices and pinned memory */
 guintptr image, image_end; /* this program's own variables and constants */
 guintptr stacks, stacks_end;
 guintptr closure, closure_end;
 
-/* Whether this thread runs one of a kernel: launchers are compiled with hooks, too. */
+/* Whether this thread runs a thread of a kernel: launchers are compiled with the hooks too, and do
+ * not count. */
 thread_local bool is_running;
 
 void *
@@ -63,7 +64,7 @@ note_image (struct dl_phdr_info *info, size_t bytes, void *data)
 }
 
 std::string
-words (guintptr at, size_t bytes, bool is_write)
+describe_access (guintptr at, size_t bytes, bool is_write)
 {
   const Allocation *allocation = find ((const void *)at);
   std::string what = is_write ? "writes " : "reads ";
@@ -83,12 +84,12 @@ words (guintptr at, size_t bytes, bool is_write)
   return what;
 }
 
-/* Strings must be gone when the kernel is stopped: its stack is given up. */
+/* Strings must be freed before the kernel is stopped, as its stack is never unwound. */
 G_NORETURN void
 refuse (guintptr at, size_t bytes, bool is_write)
 {
   is_running = false;
-  blame_kernel (words (at, bytes, is_write));
+  blame_kernel (describe_access (at, bytes, is_write));
   stop_kernel ();
 }
 
@@ -118,8 +119,8 @@ mark (guintptr at, size_t bytes, bool is_write)
     }
 }
 
-/* The same for a number of bytes that the compiler knows, and at most 8: a word of marks at once.
- */
+/* The same for at most 8 bytes, whose number the compiler knows: the marks of all of them are read
+ * and written as one word. */
 template <size_t bytes>
 inline void
 mark_word (guintptr at, bool is_write)
@@ -186,7 +187,8 @@ use_aligned (const volatile void *memory, bool is_write)
     mark_word<MIN (bytes, 8)> (at + done, is_write);
 }
 
-/* Declares the runs of bytes in a page that bear the mark; a run may have begun before it. */
+/* Declares to an op the runs of bytes in its pages that bear the mark `wanted`; a run may go on
+ * from one page to the next. */
 struct Runs
 {
   Mark wanted;
@@ -351,7 +353,8 @@ extern "C"
 
   void *__real_memset (void *at, int byte, size_t bytes) __attribute__ ((weak));
 
-  /* Clang makes calls of copies of structs; programs are linked with --wrap for them. */
+  /* Clang copies structs by calls of memcpy, without hooks; programs are linked with --wrap for
+   * these. */
   void *
   __wrap_memcpy (void *to, const void *from, size_t bytes)
   {

@@ -237,7 +237,7 @@ read_tokens (const ExecTokens *tokens, guint64 n)
     }
   if (order)
     exec_order_unref (order);
-  return exec_tokens_document (tokens) >= 0;
+  return exec_tokens_mean_document (tokens) >= 0;
 }
 
 static gboolean

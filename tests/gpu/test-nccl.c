@@ -33,7 +33,7 @@ run_and_check (GThreadFunc function, PlanDtype dtype, guint64 count, gboolean is
 
   nccl_options = (ExecNcclOptions){ .timeout_s = 60,
                                     .is_registered = is_registered,
-                                    .spares_processors = is_registered };
+                                    .spares_sms = is_registered };
   init_ranks (ranks, n_gpus, 1, dtype, count, function == call_on_own_device);
   run_on_nccl (function, ranks, n_gpus);
   check_ranks (ranks, n_gpus);

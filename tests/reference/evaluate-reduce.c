@@ -148,7 +148,7 @@ sum (ExecEvaluator *self, const ExecArray *in, guint n, guint64 count)
 static void
 scale (ExecEvaluator *self, ExecArray array, guint64 count)
 {
-  if (self->constants.mean_of > 0)
+  if (self->constants.grad_divisor > 0)
     exec_evaluator_run (self, PLAN_OP_SCALE, EXEC_OPERANDS (array), (gint64[]){ (gint64)count });
 }
 

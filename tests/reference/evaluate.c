@@ -466,7 +466,7 @@ read_plan (ExecEvaluator *self, const Plan *plan)
       = self->fuses
         && (self->reduces_every_micro_batch ? self->wire : self->grad) == PLAN_DTYPE_FP32;
   if (plan_scales_gradients (plan, self->inner))
-    self->constants.mean_of = self->ranks;
+    self->constants.grad_divisor = self->ranks;
 }
 
 static gboolean

@@ -21,7 +21,7 @@ is_set (const char *name, const char *value)
   return set && strcmp (set, value) == 0;
 }
 
-/* Days that it has gone back so far; another process begins elsewhere. */
+/* Seconds by which the clock has gone back so far; each process has another series. */
 static time_t
 behind (void)
 {
@@ -64,7 +64,7 @@ gettimeofday (struct timeval *out, void *zone)
   return 0;
 }
 
-/* SQLite's locks are these; all other questions of files are passed on. */
+/* Fails the commands by which SQLite locks files; all others are passed on. */
 static int
 pass_on (const char *name, int fd, int command, void *argument)
 {

@@ -1,8 +1,8 @@
 #!/bin/bash
-# store-fire.sh BUILD [KILLS [FLIPS]]: what a store goes through and must not lose, before a release:
-# ten writers that are killed at random moments, a full disk, a file of a newer version, flipped bits, a
-# clock that goes back, locks that fail. Run as root it fills a small disk, else a limit is the disk.
-# Every message that was seen is printed at the end, with how often: read them.
+# store-fire.sh BUILD [KILLS [FLIPS]]: a store loses nothing that was acknowledged, whatever happens to
+# it: ten writers that are killed at random moments, a full disk, a file of a newer version, flipped bits,
+# a clock that goes back, locks that fail. As root it fills a small disk; else a limit of the size of
+# files stands for the disk. At the end it prints every message that was seen, with how often: read them.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd) kills=${2:-1000} flips=${3:-500} writers=10
@@ -30,7 +30,8 @@ sound () {
   sort -u "$2" | comm -23 - "$work/has" >"$work/lost"
   test ! -s "$work/lost" || fail "lost: $(tr '\n' ' ' <"$work/lost")"
 }
-# judge STATUS FILE: what a command may say and end with.
+# judge STATUS FILE: fails unless a command may end with this status; a failure needs a reason in FILE.
+# Messages are collected.
 judge () {
   grep -hE '^fsdplan|error|warning' "$2" | sed "s|$work|DIR|g; s/[0-9][0-9.:+-]*/N/g" >>"$said" || true
   case $1 in 0 | 1 | 5) ;; *) fail "status $1: $(cat "$2")" ;; esac
@@ -38,8 +39,8 @@ judge () {
 }
 
 # --- writers that are killed ---------------------------------------------------------------------
-# One of them: as many attempts as it takes for its share of the kills, each killed after a time that
-# is drawn up to twice what the last one took that was not.
+# One writer. It makes attempts until its share of the kills is reached. Each attempt is killed after a
+# random time, of at most twice the time that the last attempt took which was not killed.
 writer () {
   local me=$1 killed=0 n=0 most=100 delay status began
   RANDOM=$me
@@ -63,7 +64,7 @@ writer () {
   done
   echo "$n" >"$work/$me.attempts"
 }
-for me in $(seq $writers); do writer "$me" 2>"$work/shell" & done # which tells of the kills
+for me in $(seq $writers); do writer "$me" 2>"$work/shell" & done # the shell reports the kills there
 for job in $(jobs -p); do wait "$job" || fail "a writer"; done
 cat "$work"/*.told >"$work/told"
 sound "$db" "$work/told"

@@ -12,8 +12,8 @@
 extern void __tsan_acquire (void *at) __attribute__ ((weak));
 extern void __tsan_release (void *at) __attribute__ ((weak));
 
-/* What a thread does behind AFTER (at) comes after all that others did ahead of their BEFORE (at).
- */
+/* What a thread does after AFTER (at) is ordered after all that other threads did before their
+ * BEFORE (at). */
 #define AFTER(at) (__tsan_acquire ? __tsan_acquire (at) : (void)0)
 #define BEFORE(at) (__tsan_release ? __tsan_release (at) : (void)0)
 
@@ -74,8 +74,8 @@ g_once_impl (GOnce *once, GThreadFunc function, gpointer data)
 {
   HIDDEN (g_once_impl);
   const gpointer result = hidden (once, function, data);
-  /* Meant for the thread that ran the function. Others say it too, because who ran it is not known:
-   * that orders more than is so, which may hide a race, but invents none. */
+  /* Only the thread that ran the function releases. Which one did is not known, so all say it: that
+   * orders more than GLib does, which may hide a race, but reports none that is not there. */
   BEFORE (once);
   AFTER (once);
   return result;

@@ -14,15 +14,15 @@ make -j"${JOBS-2}" $(printf 'tests/%s.tap ' $tests) fsdplan fsdplan-exec-cpu db/
 # shellcheck disable=SC2046
 ${CC-gcc} -shared -fPIC -O1 -I. -o tsan-glib.so "$source/tests/release/tsan-glib.c" \
   $(pkg-config --cflags --libs glib-2.0) -ldl
-# GLib's macro for a quark lets every thread ask for it that finds none yet; all get the same.
-# Nor is oneDNN built with it, which locks what its threads share by means of its own.
+# What is suppressed: GLib's macro for a quark, in which several threads may set the same value at once;
+# and oneDNN, which is not built with ThreadSanitizer, so that its locks are not seen.
 printf '%s\n' race:plan_error_quark called_from_lib:libdnnl.so.2 race:libdnnl.so >suppressions
-# Memory of its own that GLib hands out again is not seen to be another thread's by now.
+# GLib's slices would hand memory from thread to thread unseen: it has to use malloc.
 export G_SLICE=always-malloc G_DEBUG=fatal-criticals TSAN_OPTIONS="exitcode=66 halt_on_error=1 suppressions=$PWD/suppressions"
 export FSDPLAN_CATALOGUE="$PWD/db/catalogue.db" FSDPLAN_DEBUG_CHECK=1 FSDPLAN_SHARE="${FSDPLAN_SHARE-40}"
 export CK_FORK=no CK_DEFAULT_TIMEOUT=0 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 top_srcdir="$source"
 watched () { echo "== $*"; LD_PRELOAD=$PWD/tsan-glib.so "$@" >tsan.out 2>tsan.err || { cat tsan.out tsan.err; exit 1; }; }
-# A race is found, and one that a lock of GLib's prevents is none.
+# The set-up itself: a race is found, and none where a lock of GLib's prevents it.
 cat >race.c <<'END'
 #include <glib.h>
 static int n;

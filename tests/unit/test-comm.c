@@ -46,7 +46,8 @@ START_TEST (comm_threads_equal_naive)
 }
 END_TEST
 
-/* Collectives in the group of this split, with some of all ranks in between. */
+/* Collectives in this rank's group of a split, with a barrier of all ranks after each round. The
+ * split follows from the count. */
 static gpointer
 thread_call_in_group (gpointer data)
 {
@@ -87,7 +88,8 @@ START_TEST (comm_groups_equal_naive)
 }
 END_TEST
 
-/* One group waits for a rank of another: all of it ends, with the reason. */
+/* Ranks 0 to 2 wait in their pairs, rank 2 for rank 3, which aborts: the groups of all of them
+ * fail, with its reason. */
 static gpointer
 thread_abort_beside_groups (gpointer data)
 {
@@ -219,8 +221,9 @@ thread_abort_last (gpointer data)
   return NULL;
 }
 
-/* A ring of ranks: each has one communicator for the next one and another for the previous one, and
- * what it gives the one the other takes; every second one gives first. */
+/* A ring of ranks, each with one communicator for the next rank and another one for the previous
+ * rank. What a rank sends by its "next" the other one receives by its "prev"; even ranks send
+ * first. */
 static gpointer
 thread_ring (gpointer data)
 {
@@ -269,8 +272,8 @@ START_TEST (comm_links_of_a_ring_are_two)
 }
 END_TEST
 
-/* Of three ranks the last one fails, the first two wait for it or for one another: one for what
- * does not come, the other one for what is not taken. */
+/* Of three ranks the last one fails while the first two trade with it: one waits to receive, the
+ * other one for its send to be received. */
 static gpointer
 thread_trade_in_vain (gpointer data)
 {
@@ -286,9 +289,9 @@ thread_trade_in_vain (gpointer data)
   return NULL;
 }
 
-/* What is sent is not what is taken. */
+/* Rank 1 sends two elements, of which rank 0 receives one. */
 static gpointer
-thread_trade_otherwise (gpointer data)
+thread_trade_unlike_counts (gpointer data)
 {
   Rank *self = data;
   ExecComm *comm = self->comm;
@@ -301,7 +304,7 @@ thread_trade_otherwise (gpointer data)
 
 START_TEST (comm_trades_fail_together)
 {
-  static const GThreadFunc functions[] = { thread_trade_in_vain, thread_trade_otherwise };
+  static const GThreadFunc functions[] = { thread_trade_in_vain, thread_trade_unlike_counts };
   static const char *const reasons[] = { "out of luck", "sends something else than is taken" };
   const guint n = _i == 0 ? 3 : 2;
   g_autoptr (GRand) rand = g_rand_new_with_seed (5);

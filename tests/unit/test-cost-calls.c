@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a framework's way of calling costs: buckets, all at once, lists, kernels of their own. */
+/* What collectives and routers cost by the way in which a framework calls them: by buckets of
+ * bytes, all in one call, as lists of tensors, as small kernels one by one. */
 #include "config.h"
 
 #include "tests/unit/test-cost-case.h"
 
 #include <stdlib.h>
 
-/* As autograd makes them, gradients of 8 MiB and then, in each layer, of 6 and 2. */
+/* Gradients in bf16, in the order in which autograd makes them: 8 MiB of the head, then 6 and 2 MiB
+ * in each layer. */
 #define BUCKETS \
   "schedule 2 rank=0 ranks=4\n" \
   "group all size=4 stride=1\n" \
@@ -42,11 +44,11 @@ nth_collective_ns (const PlanSchedule *schedule, const SimCost *cost, guint n)
     }
 }
 
-/* What is gathered at once starts once, and gradients are reduced by the bucket of 10 MiB: the
- * first 8 wait, once however often they were added up, for the 6 of the first layer; its 2 and the
- * whole second layer fill the next. Of three layers from there on, 6 + 2 + 6 and 2 + 6 + 2 do: 2
- * and 20 buckets of 32 layers. */
-START_TEST (calls_pay_for_what_they_do)
+/* What one call gathers starts once. Gradients are reduced by buckets of 10 MiB. The head's 8 MiB,
+ * which count once though they are added up twice, fill the first with the 6 of the first layer;
+ * its 2 and the 8 of the second layer fill the second. From there on three layers fill two buckets,
+ * 6 + 2 + 6 and 2 + 6 + 2. The model walks 32 layers, so these have 2 + 20 calls. */
+START_TEST (each_bucket_starts_once)
 {
   SimParams params = ideal ();
   PlanCluster cluster = { .name = (char *)"test",
@@ -88,9 +90,10 @@ END_TEST
   "end\n" \
   "section teardown\n"
 
-/* Rings over a far network. A bucket of 10 MiB is filled by gradients of 6, 2 and 6 MiB, the next
- * by 2, 6 and 2, so 32 layers have 21 calls. Each waits three times 50 us for a free buffer; all of
- * them together send 12 MiB a layer over 200 GB/s once, half of it beside the waits. */
+/* Rings over a network of high latency. A bucket of 10 MiB is filled by gradients of 6, 2 and 6
+ * MiB, the next by 2, 6 and 2, so 32 layers have 21 calls. Each waits three times 50 us for a free
+ * buffer. The bytes of all calls, 12 MiB a layer at 200 GB/s, are sent once, half of them while it
+ * waits. */
 START_TEST (rings_of_several_calls_send_once)
 {
   SimParams params = ideal ();
@@ -113,8 +116,9 @@ START_TEST (rings_of_several_calls_send_once)
 }
 END_TEST
 
-/* Where all gradients are summed by one call it starts once: of a sharded optimizer only. */
-START_TEST (sums_at_once_start_once)
+/* With a sharded optimizer one call sums all gradients, and only the first of them pays for its
+ * start; without sharding each pays. */
+START_TEST (one_sum_of_all_gradients_starts_once)
 {
   SimParams params = ideal ();
   PlanCluster cluster = { .name = (char *)"test",
@@ -143,9 +147,11 @@ START_TEST (sums_at_once_start_once)
 }
 END_TEST
 
-/* A list of tensors that four ranks gather: of the embedding one, of a layer three. The host cuts
- * every rank's piece in 10 ns and has it copied in 100 more each. All of it moves once more before:
- * 4 KB, read and written at 1 GB/s, 8 us, more than 1200 ns of calls; 40 bytes in 80 ns, less. */
+/* Lists of tensors that four ranks gather: one of the embedding, three of a layer. The host cuts
+ * out each rank's piece of each tensor in 10 ns, and issues its copy, which takes 100 ns on the
+ * device or as long as its bytes do. Before that all bytes are moved once: 4 KB, read and
+ * written at 1 GB/s, in 8 us, longer than the 1200 ns of twelve copies; 40 bytes in 80 ns, which
+ * is less. */
 START_TEST (lists_are_cut_and_copied)
 {
   SimParams params = ideal ();
@@ -334,9 +340,9 @@ main (void)
 {
   Suite *suite = suite_create ("cost-calls");
   TCase *tcase = tcase_create ("cost-calls");
-  tcase_add_test (tcase, calls_pay_for_what_they_do);
+  tcase_add_test (tcase, each_bucket_starts_once);
   tcase_add_test (tcase, rings_of_several_calls_send_once);
-  tcase_add_test (tcase, sums_at_once_start_once);
+  tcase_add_test (tcase, one_sum_of_all_gradients_starts_once);
   tcase_add_test (tcase, lists_are_cut_and_copied);
   tcase_add_test (tcase, clipping_in_place_moves_more);
   tcase_add_loop_test (tcase, routers_issue_op_by_op, 0, G_N_ELEMENTS (routers));

@@ -31,14 +31,14 @@ slow_scale (double max)
 typedef struct
 {
   guint64 rows, cols;
-  gboolean is_square, is_turned;
+  gboolean is_square, is_transposed;
   const double *in; /* [cols, rows] where it is turned */
 } Matrix;
 
 static double
 value_at (const Matrix *self, guint64 r, guint64 c)
 {
-  return self->is_turned ? self->in[c * self->rows + r] : self->in[r * self->cols + c];
+  return self->is_transposed ? self->in[c * self->rows + r] : self->in[r * self->cols + c];
 }
 
 static double

@@ -177,7 +177,7 @@ START_TEST (kernels_scale)
   g_auto (Tensor) out = tensor_copy (&in);
   g_autofree double *want = g_new (double, count[0]);
 
-  constants.mean_of = 3;
+  constants.grad_divisor = 3;
   manner.value[PLAN_MANNER_FACTOR] = _i / 2 ? 7.25 : 0;
   for (gint64 i = 0; i < count[0]; i++)
     want[i] = in.value[i] * (_i / 2 ? 7.25 : 1.0 / 3);
@@ -361,7 +361,7 @@ START_TEST (kernels_gemm_ignores_addresses)
       exec_gemm_fp32 (m, n, k, layout, a.data, b.data, out);
       exec_gemm_fp32 (m, n, k, layout, a_moved + by, b_moved + 16 - by, out_moved + by);
       ck_assert (memcmp (out, out_moved + by, (gsize)(m * n) * sizeof (float)) == 0);
-      if (!exec_gemm_bf16_open ())
+      if (!exec_gemm_bf16_is_available ())
         continue;
       /* Halves of fp32 are bf16, too: most of them finite, and all the same. */
       exec_gemm_bf16 (m, n, k, layout, a.data, b.data, FALSE, out, NULL);

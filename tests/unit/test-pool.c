@@ -96,26 +96,26 @@ START_TEST (opens_once_and_closes_as_often)
   ck_assert_uint_eq (exec_pool_threads (), 2);
   exec_pool_close ();
   ck_assert_uint_eq (exec_pool_threads (), 1);
-  ck_assert_ptr_null (exec_pool_rooms (64));
+  ck_assert_ptr_null (exec_pool_scratch (64));
 }
 END_TEST
 
-/* Each thread writes its own room, and finds what it wrote. */
+/* Each thread writes its own scratch, and finds what it wrote. */
 static void
-fill_room (gpointer data, guint64 part, guint worker)
+fill_scratch (gpointer data, guint64 part, guint worker)
 {
-  guint8 *room = (guint8 *)data + worker * 1000;
-  memset (room, (int)part, 1000);
+  guint8 *scratch = (guint8 *)data + worker * 1000;
+  memset (scratch, (int)part, 1000);
   for (guint i = 0; i < 1000; i++)
-    ck_assert_uint_eq (room[i], (guint8)part);
+    ck_assert_uint_eq (scratch[i], (guint8)part);
 }
 
-START_TEST (threads_have_rooms_of_their_own)
+START_TEST (threads_have_scratch_of_their_own)
 {
   ck_assert (exec_pool_open (4, NULL));
-  void *small = exec_pool_rooms (10);
-  ck_assert_ptr_eq (exec_pool_rooms (5), small);
-  exec_pool_run (200, G_MAXUINT, fill_room, exec_pool_rooms (1000));
+  void *small = exec_pool_scratch (10);
+  ck_assert_ptr_eq (exec_pool_scratch (5), small);
+  exec_pool_run (200, G_MAXUINT, fill_scratch, exec_pool_scratch (1000));
   exec_pool_close ();
 }
 END_TEST
@@ -183,7 +183,7 @@ main (void)
   tcase_add_loop_test (tcase, does_each_part_once, 0, 2 * MOST_THREADS);
   tcase_add_test (tcase, parts_run_their_own_parts);
   tcase_add_test (tcase, opens_once_and_closes_as_often);
-  tcase_add_test (tcase, threads_have_rooms_of_their_own);
+  tcase_add_test (tcase, threads_have_scratch_of_their_own);
   tcase_add_test (tcase, takes_the_least_quota_of_all_groups_around);
   tcase_add_test (tcase, counts_what_a_mask_and_a_quota_leave);
   suite_add_tcase (suite, tcase);

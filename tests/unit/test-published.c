@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Step times that the authors of Megatron-FSDP logged (Megatron-LM PRs #3067 and #4133, rows as in
- * the memory tests), against what is predicted from published figures, before anything was fitted
- * and by the shipped parameters, which saw A2, A11 and D2 alone. None was solved for; what issuing
- * costs the host was chosen with the level of A11 and D2 in sight. */
+/* Step times that the authors of Megatron-FSDP logged (Megatron-LM PRs #3067 and #4133, named as in
+ * the memory tests) against predictions: by the default parameters, which rest on published
+ * figures, and by the shipped ones, which were fitted to A2, A11 and D2 among others. Nothing was
+ * solved for to meet these rows; but what issuing an op costs the host was chosen knowing how long
+ * A11 and D2 take. */
 #include "config.h"
 
 #include "sim/cost/adjust.h"
@@ -18,7 +19,7 @@
 #define LLAMA_70B LLAMA "layers=80,hidden=8192,ffn=28672,heads=64"
 #define FP8 \
   "stack=megatron-fsdp@2026-03-02 gbs=128 compute=fp8-delayed param_gather=fp8 empty_cache=on " \
-  "per_token_loss=off " /* its NCCL log: fp32 is reduced by rings, as no plain sum would be */
+  "per_token_loss=off " /* so NCCL averages, for which its log shows rings in fp32 */
 #define UB "grad_comm=bf16 nccl_ub=on "
 #define HFSDP "dp_outer=2 outer_strategy=optim "
 #define NARROW "precision_aware=on main_grads=bf16 grad_comm=bf16 "
@@ -61,7 +62,7 @@ static const struct
       3149.4 },
 };
 
-/* What holds there by the parameters of db/data. */
+/* The shipped parameters (db/data/adjustments.txt) for the device, stack and source of a row. */
 static SimParams
 fitted_params (Row row, const PlanCluster *cluster, const PlanStack *stack)
 {
@@ -126,7 +127,7 @@ static const struct
   { A3, A6, { 0.1, 0.1 } },     /* four times the nodes */
   { A11,
     A12,
-    { 0.333, 0.333 } }, /* registered, double buffers, where the host is the limit going forward */
+    { 0.333, 0.333 } }, /* registered, double buffers, where the host limits the forward pass */
   { A11,
     A13,
     { 0.5, 0.333 } }, /* with bf16 reductions too; the host is slower there than the default */

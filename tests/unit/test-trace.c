@@ -58,7 +58,8 @@ START_TEST (time_belongs_to_compute_first)
 }
 END_TEST
 
-/* What outlasts the step is in the way of the next one. */
+/* A gather that ends 15 ns after the step delays the next step, which is like this one: those 15 ns
+ * count as exposed at its beginning. */
 START_TEST (tails_belong_to_the_next_step)
 {
   g_autoptr (PlanSchedule) s = schedule ();
@@ -144,7 +145,8 @@ START_TEST (chrome_json_is_json)
 }
 END_TEST
 
-/* Two arrows: to the gather and back; each end named once, at its span, no end before its start. */
+/* Two arrows, to the gather and back. Each has one start and one end, each at a span of its op, and
+ * does not end before it starts. */
 START_TEST (flows_follow_events)
 {
   g_autoptr (GError) error = NULL;

@@ -2,18 +2,17 @@
 /* What attention does between batched products: softmax, its gradient, and rounding of fp32 sums.
  *
  * Launch shape   softmax, softmax_bwd: a block of at most 256 threads per row of scores, each with
- *                a piece of 8 scores at a time; at most 2048 blocks. keep_sums: a thread per piece.
- * Per call       s: bytes per element; seen: scores of keys that queries see
- *   op              bytes                                       FLOPs
+ *                a piece of 8 scores at a time; at most 2048 blocks. round_sums: a thread per
+ * piece. Per call       s: bytes per element; seen: scores of keys that queries see op bytes FLOPs
  *   softmax         12 seen read (8 of them from cache where    2 exponentials and 4 seen
  *                   a row fits), s keys written
  *   softmax_bwd     8 seen and 2 dim s per row read, 2 s keys   1 exponential and 4 seen, 2 dim per
  *                   written                                     row
- *   keep_sums       4 read and s written per element            none
+ *   round_sums       4 read and s written per element            none
  * Checked with   exec_cpu_attention and exec_cpu_attention_bwd by tests/fake and tests/gpu,
- * products included. Sums are in an order that a row's length decides. With u = 2^-24 a
- *                probability differs by (keys / 256 + 16) u of itself and by the error of its
- *                score; probabilities are then rounded once to the format of qkv. */
+ *                products included. Sums are in an order that a row's length decides. With u =
+ * 2^-24 a probability differs by (keys / 256 + 16) u of itself and by the error of its score;
+ * probabilities are then rounded once to the format of qkv. */
 #include "exec/cuda/kernels/reduce.cuh"
 
 namespace
@@ -39,6 +38,8 @@ row_of (const ExecCudaSoftmax &shape, float *scores, bool is_wide, uint64_t item
   uint64_t query = item % shape.queries;
   float *at = scores + item / shape.queries * shape.stride + query * shape.pitch;
 
+  /* Keys are counted from the first one at hand, `from` places into the sequence. A query sees the
+   * keys up to its own, of its chunk and of its window. */
   uint64_t seen = shape.first + query + 1, place = shape.from + shape.first + query;
   uint64_t begin = place - place % shape.chunk,
            window = seen > shape.window ? seen - shape.window : 0;
@@ -54,8 +55,8 @@ lse_of (const ExecCudaSoftmax &shape, uint64_t item)
   return shape.lse + item / shape.queries * shape.lse_stride + item % shape.queries;
 }
 
-/* Elements of a row that a block handles per turn. It reads all of them before it writes any, and
- * results, which are no wider than scores, lie below the scores that it reads next. */
+/* Elements of a row that a block handles per turn. A block reads all of them before it writes any,
+ * and its results, which are no wider than scores, lie below the scores that it reads next. */
 __device__ inline uint64_t
 turn_size ()
 {
@@ -147,9 +148,9 @@ struct SoftmaxGradient
   bool is_wide;
 };
 
-/* sum (dout * out) of a row */
+/* The dot product of a row of dout with that of out. */
 __device__ inline float
-weigh (const SoftmaxGradient &shape, uint64_t item)
+dot_of_row (const SoftmaxGradient &shape, uint64_t item)
 {
   uint64_t at
       = item / shape.of.queries * shape.head_stride + item % shape.of.queries * shape.row_pitch;
@@ -173,7 +174,7 @@ __launch_bounds__ (THREADS) softmax_bwd (SoftmaxGradient shape)
     {
       ScoreRow row = row_of (shape.of, shape.of.scores, shape.is_wide, item);
       ScoreRow drow = row_of (shape.of, shape.dscores, shape.is_wide, item);
-      float dot = weigh (shape, item), lse = *lse_of (shape.of, item);
+      float dot = dot_of_row (shape, item), lse = *lse_of (shape.of, item);
 
       for (uint64_t from = 0; from < row.keys; from += turn_size ())
         {
@@ -200,14 +201,14 @@ __launch_bounds__ (THREADS) softmax_bwd (SoftmaxGradient shape)
 
 /* --- sums --------------------------------------------------------------------------------- */
 
-struct KeptSums
+struct RoundedSums
 {
   uint64_t heads, rows, dim, from_stride, pitch, stride;
   Array from, to;
 };
 
 __global__ void
-__launch_bounds__ (THREADS) keep_sums (KeptSums shape)
+__launch_bounds__ (THREADS) round_sums (RoundedSums shape)
 {
   uint64_t each = pieces_of (shape.dim);
 
@@ -224,7 +225,8 @@ __launch_bounds__ (THREADS) keep_sums (KeptSums shape)
 
 }
 
-/* A pitch of a multiple of 16 bytes makes pieces of all rows wide if those of the first row are. */
+/* Where rows are a multiple of 16 bytes apart and the first one is aligned, the pieces of all of
+ * them are wide (launch.cuh). */
 extern "C" int
 exec_cuda_softmax (const ExecCudaSoftmax *softmax_of, void *stream)
 {
@@ -256,17 +258,17 @@ exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream)
 }
 
 extern "C" int
-exec_cuda_keep_sums (const ExecCudaSums *sums, void *stream)
+exec_cuda_round_sums (const ExecCudaSums *sums, void *stream)
 {
-  KeptSums shape = { sums->heads,
-                     sums->rows,
-                     sums->dim,
-                     sums->from_stride,
-                     sums->pitch,
-                     sums->stride,
-                     rows_at (sums->from, PLAN_DTYPE_FP32, sums->dim),
-                     rows_at (sums->to, sums->dtype, sums->dim) };
+  RoundedSums shape = { sums->heads,
+                        sums->rows,
+                        sums->dim,
+                        sums->from_stride,
+                        sums->pitch,
+                        sums->stride,
+                        rows_at (sums->from, PLAN_DTYPE_FP32, sums->dim),
+                        rows_at (sums->to, sums->dtype, sums->dim) };
 
   return EXEC_CUDA_LAUNCH (
-      keep_sums, shape_of_items (sums->heads * sums->rows * pieces_of (sums->dim)), stream, shape);
+      round_sums, shape_of_items (sums->heads * sums->rows * pieces_of (sums->dim)), stream, shape);
 }

@@ -177,7 +177,7 @@ multiply (const Attention &shape, const Head &a, uint64_t a_row, const Head &b, 
 /* results += weights * b, over the 64 rows of b from `b_row` on and columns from `first` on. The
  * weight of result row i and row k of b is scores[i][k]; where it is turned, scores[k][i]. */
 __device__ inline void
-add_product (const Attention &shape, Results *results, const Scores &weights, bool is_turned,
+add_product (const Attention &shape, Results *results, const Scores &weights, bool is_transposed,
              const Head &b, uint64_t b_row, uint64_t first)
 {
   Tiles &shared = tiles ();
@@ -201,8 +201,8 @@ add_product (const Attention &shape, Results *results, const Scores &weights, bo
           float weight[MINE];
 
           for (unsigned i = 0; i < MINE; i++)
-            weight[i] = is_turned ? shared.scores[begin + k][my_row (i)]
-                                  : shared.scores[my_row (i)][begin + k];
+            weight[i] = is_transposed ? shared.scores[begin + k][my_row (i)]
+                                      : shared.scores[my_row (i)][begin + k];
           for (unsigned j = 0; j < MY_COLS; j++)
             if (first + SIDE * j < b.dim)
               for (unsigned i = 0; i < MINE; i++)

@@ -424,7 +424,7 @@ exec_cuda_scale (const ExecArgs *args, void *stream)
   Operands operands (args);
   uint64_t count = operands.dim (0);
   double said = exec_manner (args, PLAN_MANNER_FACTOR);
-  float factor = (float)(said != 0 ? said : 1.0 / (double)args->constants->mean_of);
+  float factor = (float)(said != 0 ? said : 1.0 / (double)args->constants->grad_divisor);
   Array buf = operands.array (0);
 
   if (operands.code != 0)

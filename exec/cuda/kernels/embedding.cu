@@ -13,12 +13,13 @@
  *                                                            comparisons of integers
  *   positions      rows cols (2 s) + seq cols s              rows cols
  *   positions_bwd  rows cols s + seq cols s                  rows cols
- * Checked with   run_embed and so on of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu.
+ * Checked with   exec_kernels_cpu (kernels-cpu.c, kernels-cpu-positions.c), by tests/fake and
+ *                tests/gpu.
  *                A row of a gradient is summed in the order of the tokens, as there: equal bit for
  *                bit.
  *
- * Tokens are in [0, vocab), of tables in parts in [0, whole): whoever loads the tokens checks that.
- * */
+ * Tokens are in [0, vocab), or in [0, whole) where the table is in parts: whoever loads the tokens
+ * checks that. */
 #include "exec/cuda/kernels/places.cuh"
 
 namespace
@@ -40,7 +41,7 @@ embed (uint64_t rows, uint64_t cols, uint64_t vocab, uint32_t before, Array out,
 }
 
 /* order: the rows sorted by token, those of one token in ascending order. A row's place is the
- * number of rows that belong before it. To count them needs no memory, and the result does not
+ * number of rows that belong before it. Counting them needs no memory, and the result does not
  * depend on the order of threads. */
 __global__ void
 sort_rows (uint64_t rows, const int32_t *tokens, uint32_t *order)

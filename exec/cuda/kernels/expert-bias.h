@@ -1,4 +1,4 @@
-/* Launchers of biases of experts and of sinks, which are as those of kernels.h. */
+/* Launchers of biases of experts and of sinks, like those in exec/cuda/kernels/kernels.h. */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS

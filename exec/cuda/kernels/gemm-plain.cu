@@ -81,7 +81,7 @@ __device__ inline float
 element_of (const Factor &factor, uint64_t i, uint64_t k)
 {
   uint64_t at = i * factor.i_step + k * factor.k_step;
-  bool is_along_k = factor.k_step == 1 || factor.places.is_turned;
+  bool is_along_k = factor.k_step == 1 || factor.places.is_transposed;
 
   if (factor.dtype == PLAN_DTYPE_FP32)
     return ((const float *)factor.at)[at];
@@ -95,7 +95,7 @@ element_of (const Factor &factor, uint64_t i, uint64_t k)
   if (factor.block == 1)
     return code * *factor.scale;
   uint64_t outer = is_along_k ? i : k, inner = (is_along_k ? k : i) / factor.block;
-  bool is_linear = !factor.places.is_tiled && !factor.places.is_turned;
+  bool is_linear = !factor.places.is_tiled && !factor.places.is_transposed;
   uint64_t place = is_linear ? at / factor.block : place_of (factor.places, outer, inner);
   return scaled (code, factor.dtype, factor.scales[place], factor.scale);
 }
@@ -185,11 +185,11 @@ factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along
   else if (scales != NULL)
     {
       block = block_of (format);
-      is_along_k = is_along_k && !apart.is_turned;
+      is_along_k = is_along_k && !apart.is_transposed;
     }
   if (scales == NULL)
     scales = at + (dtype == PLAN_DTYPE_NVFP4 ? count / 2 : count);
-  bool runs_along_k = is_along_k || apart.is_turned;
+  bool runs_along_k = is_along_k || apart.is_transposed;
   uint64_t outers = runs_along_k ? rows : k, inners = count / (outers > 0 ? outers : 1);
   return { at,
            dtype,
@@ -200,7 +200,7 @@ factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along
            block,
            scales,
            places_of (outers, block > 1 && inners % block == 0 ? inners / block : 1,
-                      apart.is_turned),
+                      apart.is_transposed),
            format,
            rows,
            k };

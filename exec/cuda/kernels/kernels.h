@@ -84,7 +84,7 @@ typedef struct
   PlanDtype dtype;
   guint64 heads, rows, dim, pitch, stride;
 } ExecCudaSums;
-int exec_cuda_keep_sums (const ExecCudaSums *sums, void *stream);
+int exec_cuda_round_sums (const ExecCudaSums *sums, void *stream);
 
 /* embedding.cu */
 int exec_cuda_embed (const ExecArgs *args, void *stream);
@@ -144,6 +144,6 @@ int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, g
 int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
 int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);
-int exec_cuda_turn_squares (const ExecArgs *args, void *stream);
+int exec_cuda_transpose_squares (const ExecArgs *args, void *stream);
 
 G_END_DECLS

@@ -570,13 +570,13 @@ enum : unsigned
 struct ScalePlaces
 {
   uint64_t outers, inners;
-  bool is_tiled, is_turned; /* neither: row by row; is_turned alone: block by block */
+  bool is_tiled, is_transposed; /* neither: row by row; is_transposed alone: block by block */
 };
 
 inline ScalePlaces
-places_of (uint64_t outers, uint64_t inners, bool is_turned)
+places_of (uint64_t outers, uint64_t inners, bool is_transposed)
 {
-  return { outers, inners, EXEC_CUDA_IS_TILED (outers, inners), is_turned };
+  return { outers, inners, EXEC_CUDA_IS_TILED (outers, inners), is_transposed };
 }
 
 __device__ inline uint64_t
@@ -585,7 +585,7 @@ place_of (const ScalePlaces &places, uint64_t outer, uint64_t inner)
   uint64_t tile = outer / SCALE_ROWS * (places.inners / SCALE_COLS) + inner / SCALE_COLS;
 
   if (!places.is_tiled)
-    return places.is_turned ? inner * places.outers + outer : outer * places.inners + inner;
+    return places.is_transposed ? inner * places.outers + outer : outer * places.inners + inner;
   return tile * (SCALE_ROWS * SCALE_COLS) + outer % 32 * 16 + outer % SCALE_ROWS / 32 * SCALE_COLS
          + inner % SCALE_COLS;
 }
@@ -595,7 +595,7 @@ place_of (const ScalePlaces &places, uint64_t outer, uint64_t inner)
 __device__ inline uint64_t
 place_step (const ScalePlaces &places)
 {
-  return places.is_tiled ? 16 : places.is_turned ? 1 : places.inners;
+  return places.is_tiled ? 16 : places.is_transposed ? 1 : places.inners;
 }
 
 /* Scales from one row of squares to the next, as plan_dtype_squares_apart says. */

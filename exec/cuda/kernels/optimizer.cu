@@ -234,7 +234,7 @@ carry (Limb *sum)
 struct Clip
 {
   uint64_t ranks, norms;
-  double tokens, mean_of, max_norm; /* gradients are divided by mean_of already */
+  double tokens, grad_divisor, max_norm; /* gradients are divided by grad_divisor already */
 };
 
 /* `sums` has two exact sums per rank: its loss and its squared norm. Launched with one thread. */
@@ -249,7 +249,7 @@ clip (Clip shape, ExecCudaVarying given, const ExecCudaVarying *own, float *coef
     exact_merge (loss, sums + 2 * rank * LIMBS);
   for (uint64_t rank = 0; rank < shape.norms; rank++)
     exact_merge (square, sums + (2 * rank + 1) * LIMBS);
-  double left = tokens / shape.mean_of;
+  double left = tokens / shape.grad_divisor;
   double grad_norm = sqrt (exact_value (square)) / left;
   if (shape.max_norm > 0)
     factor = shape.max_norm / (grad_norm + 1e-6);
@@ -335,9 +335,9 @@ exec_cuda_clip (const ExecArgs *args, void *stream)
   Operands operands (args);
   float *coef = operands.floats (0);
   const Limb *sums = (const Limb *)args->ptr[1];
-  gint64 mean_of = args->constants->mean_of;
+  gint64 grad_divisor = args->constants->grad_divisor;
   Clip shape = { operands.dim (0), operands.dim (1), (double)args->op->dims[2],
-                 (double)(mean_of > 1 ? mean_of : 1), args->constants->max_norm };
+                 (double)(grad_divisor > 1 ? grad_divisor : 1), args->constants->max_norm };
 
   ExecCudaVarying given = exec_cuda_varying (args->constants);
   const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;

@@ -267,7 +267,8 @@ rescale (uint64_t count, uint64_t length, float *scales, float *history, float *
         max = larger (max, __shfl_xor_sync (0xffffffffu, max, distance));
       if (threadIdx.x == 0)
         {
-          float limit = site % PLAN_QUANTIZERS_OF_PRODUCT == PLAN_QUANTIZER_GRADIENT ? 57344.0f : 448.0f;
+          float limit
+              = site % PLAN_QUANTIZERS_OF_PRODUCT == PLAN_QUANTIZER_GRADIENT ? 57344.0f : 448.0f;
 
           amax[site] = 0;
           if (max > 0 && max < 0x7f800000u)
@@ -726,7 +727,7 @@ exec_cuda_transpose (const ExecArgs *args, void *stream)
   if ((!has_squares && block_of (args->dtype[0]) != 1) || from != args->dtype[0]
       || (has_squares && (rows % SQUARE_SIDE != 0 || cols % SQUARE_SIDE != 0)))
     return (int)cudaErrorInvalidValue;
-  int code = has_squares ? exec_cuda_turn_squares (args, stream) : 0;
+  int code = has_squares ? exec_cuda_transpose_squares (args, stream) : 0;
   if (code != 0)
     return code;
 

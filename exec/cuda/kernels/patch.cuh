@@ -51,7 +51,7 @@ read_patch (const Array &in, uint64_t at, uint64_t cols)
 }
 
 __device__ inline Patch
-turned_patch (const Patch &patch)
+transposed_patch (const Patch &patch)
 {
   Patch turned;
 
@@ -95,7 +95,7 @@ square_tile ()
 __device__ inline void
 share_largest (const Patch &patch, const PatchPlace &place)
 {
-  Patch turned = turned_patch (patch);
+  Patch turned = transposed_patch (patch);
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)

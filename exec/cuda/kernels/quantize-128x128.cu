@@ -6,21 +6,17 @@
  *
  * Launch shape   quantize_128: 256 threads per square of 128 x 128, at most 2048 blocks; 25 KiB of
  *                shared memory; each thread holds 8 rows of 8 elements, as in amax_whole_squares.
- *                amax_squares, of parts that cut pieces of 8 elements, and quantize_squares: a
- *                thread per piece, 256 a block, at most 2048 blocks. scale_squares, turn_squares:
- *                one per scale.
- * Per call       s: bytes per element of `in`, q = 1 + 1 / 32; n elements
- *   op                    bytes                    instructions
- *   quantize              n (s + q), with col      a comparison and a product in fp32 per element
- *                         n (s + 2 q)              and copy, half an instruction to round it (about
- *                                                  25 before sm_89): some 10 in all
- *   param_amax            count s                  a comparison per element, one atomic a square
- *   param_quantize        count (s + 1)            as quantize, of one copy; 4 per element to find
- *                                                  its square
- * Checked with   exec_cpu_quantize, exec_cpu_param_amax, exec_cpu_param_quantize and
- *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, but any
- *                NaN will do. Scales are powers of two: a product with an inverse is the CPU's
- *                quotient.
+ *                amax_squares, for parts that do not begin at a multiple of 8 elements, and
+ *                quantize_squares: a thread per piece, 256 a block, at most 2048 blocks.
+ * scale_squares, transpose_squares: one per scale. Per call       s: bytes per element of `in`, q =
+ * 1 + 1 / 32; n elements op                    bytes                    instructions quantize n (s
+ * + q), with col      a comparison and a product in fp32 per element n (s + 2 q)              and
+ * copy, half an instruction to round it (about 25 before sm_89): some 10 in all param_amax count s
+ * a comparison per element, one atomic a square param_quantize        count (s + 1)            as
+ * quantize, of one copy; 4 per element to find its square Checked with   exec_cpu_quantize,
+ * exec_cpu_param_amax, exec_cpu_param_quantize and exec_cpu_transpose, by tests/fake and tests/gpu:
+ * equal byte for byte, but any NaN will do. Scales are powers of two: a product with an inverse is
+ * the CPU's quotient.
  */
 #include "exec/cuda/kernels/patch.cuh"
 
@@ -143,20 +139,20 @@ scale_columns (const SquareTarget &to, const Patch &patch, const PatchPlace &pla
 /* Puts the columns of a patch into shared memory as codes. `inverse`: of the scale of the square,
  * if squares have one. */
 __device__ inline void
-turn_patch (const Patch &patch, const PatchPlace &place, bool is_square, float inverse)
+share_columns (const Patch &patch, const PatchPlace &place, bool is_square, float inverse)
 {
-  Patch turned = turned_patch (patch);
+  Patch transposed = transposed_patch (patch);
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
     {
       float own = is_square ? inverse : column_inverses ()[place.piece * PIECE + i];
 
-      share_column (place, i, square_codes (turned.row[i], own));
+      share_column (place, i, square_codes (transposed.row[i], own));
     }
 }
 
-/* Stores the columns of a square as rows of the turned result. */
+/* Stores the columns of a square as rows of the transposed result. */
 __device__ inline void
 store_columns (const SquareTarget &to, uint64_t r, uint64_t c)
 {
@@ -203,7 +199,8 @@ convert_square (const SquareTarget &row, const SquareTarget &col, const Patch &p
   return inverse;
 }
 
-/* What one round writes in shared memory, the next one writes only two barriers later. */
+/* Two barriers lie between a write to shared memory and the next round's write to the same place,
+ * so that all threads have read it by then. */
 __global__ void
 __launch_bounds__ (THREADS, 2)
     quantize_128 (SquareTarget row, SquareTarget col, Array in, bool is_square)
@@ -225,7 +222,7 @@ __launch_bounds__ (THREADS, 2)
         continue;
       if (!is_square)
         scale_columns (col, patch, place, r, c);
-      turn_patch (patch, place, is_square, inverse);
+      share_columns (patch, place, is_square, inverse);
       __syncthreads ();
       store_columns (col, r, c);
     }
@@ -254,7 +251,7 @@ place_in (const SquarePart &part, uint64_t element)
 }
 
 __device__ inline void
-go_on (const SquarePart &part, SquarePlace &place)
+advance (const SquarePart &part, SquarePlace &place)
 {
   if (++place.col < part.cols.by)
     return;
@@ -298,8 +295,9 @@ raise_together (uint32_t *amax, uint64_t square, uint32_t max)
     atomicMax (amax + square, max);
 }
 
-/* The largest magnitude among the elements of the part that this thread has of the square at (r,
- * c), where pieces of the parameter are pieces of the part. */
+/* The largest magnitude among those elements of the part that this thread has of the square at (r,
+ * c). For parts that begin at a multiple of 8 elements, of parameters whose rows are one: no piece
+ * of a square is cut by the part's beginning. */
 __device__ inline uint32_t
 largest_in_square (const SquarePart &part, const Array &in, uint64_t r, uint64_t c)
 {
@@ -333,7 +331,8 @@ squares_met (const SquarePart &part)
            (part.cols.by + SQUARE_SIDE - 1) / SQUARE_SIDE };
 }
 
-/* A block per square, where pieces of the parameter are pieces of the part. */
+/* A block per square, for parts that begin at a multiple of 8 elements, of parameters whose rows
+ * are one. */
 __global__ void
 __launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *amax, Array in)
 {
@@ -348,7 +347,7 @@ __launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *am
     }
 }
 
-/* A thread per piece, where pieces of the parameter are not pieces of the part. */
+/* A thread per piece of the part, for all other parts: pieces may cross rows and squares. */
 __global__ void
 amax_squares (SquarePart part, uint32_t *amax, Array in)
 {
@@ -363,7 +362,7 @@ amax_squares (SquarePart part, uint32_t *amax, Array in)
       uint64_t square = square_at (part, place);
       uint32_t max = 0;
 
-      for (unsigned i = 0; i < PIECE; i++, go_on (part, place))
+      for (unsigned i = 0; i < PIECE; i++, advance (part, place))
         {
           if (i >= n)
             continue;
@@ -402,7 +401,7 @@ quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
             if (i < n)
               {
                 piece.at[i] *= inverse_of_power (scales[square_at (part, place)]);
-                go_on (part, place);
+                advance (part, place);
               }
           inverse = 1.0f;
         }
@@ -412,7 +411,7 @@ quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
 
 /* Transposes the scales of the squares of a [rows, cols] matrix. */
 __global__ void
-turn_squares (uint64_t rows, uint64_t cols, float *out, const float *in)
+transpose_squares (uint64_t rows, uint64_t cols, float *out, const float *in)
 {
   uint64_t from = squares_apart (cols), to = squares_apart (rows), count = cols / SQUARE_SIDE * to;
 
@@ -495,7 +494,7 @@ exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream)
 }
 
 extern "C" int
-exec_cuda_turn_squares (const ExecArgs *args, void *stream)
+exec_cuda_transpose_squares (const ExecArgs *args, void *stream)
 {
   uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
   const uint8_t *apart = args->blocks[1].scales;
@@ -503,6 +502,7 @@ exec_cuda_turn_squares (const ExecArgs *args, void *stream)
       = (const float *)(apart != NULL ? apart : (const uint8_t *)args->ptr[1] + rows * cols);
   float *out = (float *)((uint8_t *)args->ptr[0] + rows * cols);
 
-  return EXEC_CUDA_LAUNCH (turn_squares, shape_of_items (cols / SQUARE_SIDE * squares_apart (rows)),
-                           stream, rows, cols, out, in);
+  return EXEC_CUDA_LAUNCH (transpose_squares,
+                           shape_of_items (cols / SQUARE_SIDE * squares_apart (rows)), stream, rows,
+                           cols, out, in);
 }

@@ -305,7 +305,7 @@ convert_columns (const Target &to, const Scaling &tensor, const Patch &patch,
     }
   Pair scales = block_scales (to, tensor, largest);
   store_scales (to, lines, scales);
-  return codes_of_blocks (to, turned_patch (patch), scales);
+  return codes_of_blocks (to, transposed_patch (patch), scales);
 }
 
 __device__ inline void
