@@ -32,7 +32,7 @@ typedef struct
 
 /* Keys of another rank have come from as many ranks before this one as they made turns. */
 static Shape
-shape_of (const ExecArgs *args, const ExecCpuAttended *of)
+shape_of (const ExecArgs *args, const ExecCpuAttentionOperands *of)
 {
   const gboolean drops = of->key < PLAN_MAX_REFS && args->ptr[of->key] != NULL;
   const PlanOp *op = args->op;
@@ -444,7 +444,7 @@ query_head (const Shape *shape, const Way *way, float slope, const Scores *score
 typedef struct
 {
   const ExecArgs *args;
-  const ExecCpuAttended *of;
+  const ExecCpuAttentionOperands *of;
   Shape shape;
   Way way;
   float *scratch, *beside;
@@ -515,7 +515,7 @@ attention_head (const Spread *self, guint64 of, guint worker)
   const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
   const Shape *shape = &own;
   const ExecArgs *args = self->args;
-  const ExecCpuAttended *at = self->of;
+  const ExecCpuAttentionOperands *at = self->of;
   const guint64 size = shape->seq * shape->dim, group = shape->heads / shape->kv_heads;
   const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
   float *work = room_of (self, worker), *images = work + scores_room (shape, &self->way),
@@ -558,7 +558,7 @@ format_of (const ExecArgs *args, const guint *operands, guint n)
 }
 
 void
-exec_cpu_attend (const ExecArgs *args, const ExecCpuAttended *of)
+exec_cpu_attend (const ExecArgs *args, const ExecCpuAttentionOperands *of)
 {
   Spread self
       = { .args = args, .of = of, .shape = shape_of (args, of), .scratch = args->ptr[of->work] };
@@ -732,7 +732,7 @@ attention_bwd_head (const Spread *self, guint64 of, guint worker)
   const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
   const Shape *shape = &own;
   const ExecArgs *args = self->args;
-  const ExecCpuAttended *at = self->of;
+  const ExecCpuAttentionOperands *at = self->of;
   Head head = head_of (shape, &self->way, room_of (self, worker));
   const guint64 group = shape->heads / shape->kv_heads;
   const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
@@ -767,7 +767,7 @@ attention_bwd_part (gpointer data, guint64 part, guint worker)
 }
 
 void
-exec_cpu_attend_bwd (const ExecArgs *args, const ExecCpuAttended *of)
+exec_cpu_attend_bwd (const ExecArgs *args, const ExecCpuAttentionOperands *of)
 {
   Spread self
       = { .args = args, .of = of, .shape = shape_of (args, of), .scratch = args->ptr[of->work] };

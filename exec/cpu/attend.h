@@ -12,15 +12,15 @@ typedef struct
   guint64 width, at;
 } ExecCpuHeads;
 
-/* The operands of an op; the last four, backwards only. */
+/* Which operands of an op are which. Only an op of the backward pass has dout, dq, dk and dv. */
 typedef struct
 {
-  guint lse, places, work, key, start; /* of `key` and `start` PLAN_MAX_REFS: it has none */
+  guint lse, places, work, key, start; /* `key`, `start`: PLAN_MAX_REFS where there is none */
   ExecCpuHeads q, k, v, out, dout, dq, dk, dv;
-} ExecCpuAttended;
+} ExecCpuAttentionOperands;
 
-/* From q, k and v to out and lse; from these and dout to dq, dk and dv. */
-void exec_cpu_attend (const ExecArgs *args, const ExecCpuAttended *of);
-void exec_cpu_attend_bwd (const ExecArgs *args, const ExecCpuAttended *of);
+/* Computes out and lse from q, k and v; and dq, dk and dv from these and dout. */
+void exec_cpu_attend (const ExecArgs *args, const ExecCpuAttentionOperands *of);
+void exec_cpu_attend_bwd (const ExecArgs *args, const ExecCpuAttentionOperands *of);
 
 G_END_DECLS

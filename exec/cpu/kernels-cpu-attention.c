@@ -68,7 +68,7 @@ void
 exec_cpu_attention (const ExecArgs *args)
 {
   exec_cpu_attend (
-      args, &(ExecCpuAttended){
+      args, &(ExecCpuAttentionOperands){
                 .lse = PLAN_REF_ATTENTION_lse,
                 .places = PLAN_REF_ATTENTION_places,
                 .work = PLAN_REF_ATTENTION_work,
@@ -85,7 +85,7 @@ exec_cpu_latent_attention (const ExecArgs *args)
 {
   exec_cpu_attend (
       args,
-      &(ExecCpuAttended){
+      &(ExecCpuAttentionOperands){
           .lse = PLAN_REF_LATENT_ATTENTION_lse,
           .places = PLAN_REF_LATENT_ATTENTION_places,
           .work = PLAN_REF_LATENT_ATTENTION_work,
@@ -102,7 +102,7 @@ exec_cpu_attention_bwd (const ExecArgs *args)
 {
   exec_cpu_attend_bwd (
       args,
-      &(ExecCpuAttended){
+      &(ExecCpuAttentionOperands){
           .lse = PLAN_REF_ATTENTION_BWD_lse,
           .places = PLAN_REF_ATTENTION_BWD_places,
           .work = PLAN_REF_ATTENTION_BWD_work,
@@ -125,7 +125,7 @@ exec_cpu_latent_attention_bwd (const ExecArgs *args)
 {
   exec_cpu_attend_bwd (
       args,
-      &(ExecCpuAttended){
+      &(ExecCpuAttentionOperands){
           .lse = PLAN_REF_LATENT_ATTENTION_BWD_lse,
           .places = PLAN_REF_LATENT_ATTENTION_BWD_places,
           .work = PLAN_REF_LATENT_ATTENTION_BWD_work,

@@ -91,8 +91,9 @@ void exec_cpu_layernorm_bwd (const ExecArgs *args);
 void exec_cpu_head_norm (const ExecArgs *args);
 void exec_cpu_head_norm_bwd (const ExecArgs *args);
 
-/* exec/cpu/kernels-cpu.c. Of a vocabulary of which this rank has `count` entries, or columns: how
- * many are not padding; the index here of an entry of the whole vocabulary, or -1. */
+/* exec/cpu/kernels-cpu.c. A rank may have a part of the vocabulary, of `count` entries.
+ * exec_cpu_vocab_here: how many of these are not padding. exec_cpu_vocab_find: which of these an
+ * entry of the whole vocabulary is, or -1. */
 guint64 exec_cpu_vocab_here (const ExecArgs *args, guint64 count);
 gint64 exec_cpu_vocab_find (const ExecArgs *args, gint32 entry, guint64 count);
 void exec_cpu_gemm (const ExecArgs *args);
@@ -121,8 +122,12 @@ void exec_cpu_param_amax (const ExecArgs *args);
 void exec_cpu_param_quantize (const ExecArgs *args);
 void exec_cpu_rescale (const ExecArgs *args);
 void exec_cpu_transpose (const ExecArgs *args);
+
+/* Widens a matrix in a format with scales to fp32. */
 void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 rows,
                           guint64 cols, float *out);
+
+/* The same for an operand whose block scales are in an array of their own (args->blocks). */
 void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                                 float *out);
 

@@ -32,7 +32,7 @@ gboolean exec_cuda_algos_find (const ExecCudaProduct *product, cublasLtMatmulAlg
 void exec_cuda_algos_add (const ExecCudaProduct *product, const cublasLtMatmulAlgo_t *algo);
 
 /* Prints and parses one line of the file, without its newline. The caller frees the line. Parsing
- * is FALSE for what was not printed so. */
+ * returns FALSE for a line that exec_cuda_algos_print does not make. */
 char *exec_cuda_algos_print (const ExecCudaProduct *product, const cublasLtMatmulAlgo_t *algo);
 gboolean exec_cuda_algos_parse (const char *line, ExecCudaProduct *out_product,
                                 cublasLtMatmulAlgo_t *out_algo);

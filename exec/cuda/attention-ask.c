@@ -14,7 +14,7 @@ static const struct
 {
   const char *name;
   guint version; /* compute capability, times 100 */
-  guint processors, shared_kib, l2_mib, memory_gib, clock_mhz, memory_clock_mhz;
+  guint sms, shared_kib, l2_mib, memory_gib, clock_mhz, memory_clock_mhz;
 } gpus[] = {
   { "A100", 800, 108, 163, 40, 80, 1410, 1593 },
   { "H100", 900, 132, 227, 50, 80, 1980, 2619 },
@@ -56,7 +56,7 @@ describe (guint gpu)
       "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
       "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
       "\"supportCoopLaunch\":1,\"smClockRateKHz\":%u,\"memClockRateKHz\":%u,\"l2CacheSize\":%u}",
-      gpus[gpu].name, gpus[gpu].version, (guint64)gpus[gpu].memory_gib << 30, gpus[gpu].processors,
+      gpus[gpu].name, gpus[gpu].version, (guint64)gpus[gpu].memory_gib << 30, gpus[gpu].sms,
       gpus[gpu].shared_kib << 10, gpus[gpu].clock_mhz * 1000, gpus[gpu].memory_clock_mhz * 1000,
       gpus[gpu].l2_mib << 20);
 }

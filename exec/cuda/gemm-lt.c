@@ -5,7 +5,7 @@
  *
  *   layout  first (our b)           second (our a)
  *   0       [n, k], ld n            [k, m], ld k
- *   1       [k, n], ld k, transposed  [k, m], ld k     the only one that fp8 has before Blackwell,
+ *   1       [k, n], ld k, transposed  [k, m], ld k   the only one that fp8 has before Blackwell,
  *                                                      and nvfp4 anywhere
  *   2       [n, k], ld n            [m, k], ld m, transposed
  *
@@ -208,8 +208,8 @@ workspace_of (const ExecArgs *args, gboolean accumulates, guint64 *out_bytes)
   return *out_bytes > 0 ? at + skipped : NULL;
 }
 
-/* Says what identifies the product. A factor b that is stored turned, as [k, n], lies as in layout
- * 0. FALSE: an operand has a format that cuBLASLt does not multiply. */
+/* Says what identifies the product. A factor b that is stored transposed, as [k, n], lies as in
+ * layout 0. FALSE: an operand has a format that cuBLASLt does not multiply. */
 static gboolean
 describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
 {

@@ -28,7 +28,7 @@ exec_cuda_graph_open (CudaDevice *self, GError **error)
 }
 
 static gboolean
-is_alone (const CudaDevice *self)
+has_own_graph (const CudaDevice *self)
 {
   return self->comm->ops->has_graphs_apart;
 }
@@ -37,12 +37,12 @@ is_alone (const CudaDevice *self)
 static gboolean
 leads (const CudaDevice *self)
 {
-  return is_alone (self) || self->comm->rank == 0;
+  return has_own_graph (self) || self->comm->rank == 0;
 }
 
 /* Drops a capture that was never ended. */
 static void
-give_up (CudaDevice *self)
+drop_capture (CudaDevice *self)
 {
   cudaGraph_t graph = NULL;
   if (!self->is_keeping || !leads (self))
@@ -56,7 +56,7 @@ give_up (CudaDevice *self)
 void
 exec_cuda_graph_close (CudaDevice *self)
 {
-  give_up (self);
+  drop_capture (self);
   if (self->graph)
     {
       CUDA_WARN (cudaStreamSynchronize (self->streams[PLAN_STREAM_COMPUTE]));
@@ -108,9 +108,9 @@ fork_streams (const CudaDevice *self, cudaEvent_t after, GError **error)
   return TRUE;
 }
 
-/* Hosts of all ranks meet, and tell each other their tail events. */
+/* Gathers the tail events of all ranks. The ranks' hosts meet at this. */
 static gboolean
-meet (const CudaDevice *self, cudaEvent_t *tails, GError **error)
+gather_tails (const CudaDevice *self, cudaEvent_t *tails, GError **error)
 {
   return self->comm->ops->all_gather (self->comm, tails, &self->tail, sizeof self->tail,
                                       PLAN_DTYPE_U8, NULL, error);
@@ -129,9 +129,10 @@ static gboolean
 join_ranks (const CudaDevice *self, GError **error)
 {
   g_autofree cudaEvent_t *tails = g_new0 (cudaEvent_t, self->comm->ranks);
-  if (is_alone (self))
+  if (has_own_graph (self))
     return join_streams (self, error);
-  if (!join_streams (self, error) || !record_tail (self, error) || !meet (self, tails, error))
+  if (!join_streams (self, error) || !record_tail (self, error)
+      || !gather_tails (self, tails, error))
     return FALSE;
   for (guint rank = 1; self->comm->rank == 0 && rank < self->comm->ranks; rank++)
     CUDA_TRY (cudaStreamWaitEvent (self->streams[PLAN_STREAM_COMPUTE], tails[rank], 0), error);
@@ -144,9 +145,9 @@ static gboolean
 fork_ranks (const CudaDevice *self, GError **error)
 {
   g_autofree cudaEvent_t *tails = g_new0 (cudaEvent_t, self->comm->ranks);
-  if (is_alone (self))
+  if (has_own_graph (self))
     return record_tail (self, error) && fork_streams (self, self->tail, error);
-  if ((self->comm->rank == 0 && !record_tail (self, error)) || !meet (self, tails, error))
+  if ((self->comm->rank == 0 && !record_tail (self, error)) || !gather_tails (self, tails, error))
     return FALSE;
   if (self->comm->rank != 0)
     CUDA_TRY (cudaStreamWaitEvent (self->streams[PLAN_STREAM_COMPUTE], tails[0], 0), error);
@@ -184,7 +185,8 @@ end_capture (CudaDevice *self, GError **error)
   return exec_cuda_check (code, "cudaGraphInstantiate", error);
 }
 
-/* Lets whoever waits for a copy of this rank's wait for the end of the launch. */
+/* A launch does all of this rank's copies: to wait for a copy is to wait for the end of the
+ * launch. */
 static gboolean
 mark_copies (CudaDevice *self, GError **error)
 {

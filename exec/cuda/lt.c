@@ -57,13 +57,13 @@ exec_cuda_lt_type (PlanDtype dtype)
 int
 exec_cuda_lt_describe (guint layout, guint sms, cublasLtMatmulDesc_t *out)
 {
-  const cublasOperation_t turned = CUBLAS_OP_T;
+  const cublasOperation_t transposed = CUBLAS_OP_T;
   const gint32 target = (gint32)sms;
   LT_TRY (cublasLtMatmulDescCreate (out, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   if (layout == 1)
-    LT_SET (*out, CUBLASLT_MATMUL_DESC_TRANSA, turned);
+    LT_SET (*out, CUBLASLT_MATMUL_DESC_TRANSA, transposed);
   if (layout == 2)
-    LT_SET (*out, CUBLASLT_MATMUL_DESC_TRANSB, turned);
+    LT_SET (*out, CUBLASLT_MATMUL_DESC_TRANSB, transposed);
   if (target > 0)
     LT_SET (*out, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, target);
   return 0;

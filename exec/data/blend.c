@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Weights are integers in these fractions of 1. */
+/* A weight is kept as a whole number of millionths. */
 #define PARTS 1e6
 #define MAX_WEIGHT 1e9
 
@@ -47,6 +47,7 @@ skip_weight (const char *text)
   return length > 0 && text[length] == ':' ? text + length + 1 : NULL;
 }
 
+/* The end of a path: a comma before the next weight and colon, or the end of the text. */
 static const char *
 find_end (const char *path)
 {

@@ -249,8 +249,8 @@ check_version (int version, GError **error)
   return FALSE;
 }
 
-/* Fills in this rank's card. Only who has to makes an id: NCCL then listens in a thread until all
- * ranks have come, and that thread does not end otherwise. */
+/* Fills in this rank's card. Only rank 0, or a rank that exchanges no cards, makes an id: for an id
+ * NCCL listens in a thread of its own, which ends only when all ranks have come. */
 static gboolean
 fill_card (Card *card, int device, gboolean makes_id, GError **error)
 {
@@ -331,8 +331,9 @@ exchange_cards (ExecComm *carrier, Meeting *meeting, GError **error)
   return TRUE;
 }
 
-/* Says if a rank has one core alone. NCCL issues each call that does not wait from a thread that it
- * makes for it (group.cc), and has a proxy thread, while the rank's own thread polls. */
+/* Tells the user if a rank has one core alone. NCCL issues each call that does not wait from a
+ * thread that it makes for it (group.cc), and has a proxy thread, while the rank's own thread
+ * polls. */
 static void
 tell_cores (void)
 {
@@ -424,10 +425,11 @@ exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError *
   return open_world (carrier->rank, carrier->ranks, carrier, &meeting, options, error);
 }
 
-/* Processes of a launcher meet by our own rendezvous. NCCL could meet at NCCL_COMM_ID by itself,
- * but uses only an interface in the subnet of that address (bootstrap.cc,
- * ncclFindInterfaceMatchSubnet), and networks with a subnet for each rack or node have none. So it
- * does that only for who asks for it; each rank then makes the same id of the variable. */
+/* Processes of a launcher meet by our own rendezvous. NCCL could let them meet at NCCL_COMM_ID
+ * by itself, but uses only an interface in the subnet of that address (bootstrap.cc,
+ * ncclFindInterfaceMatchSubnet), and networks with a subnet for each rack or node have none. So
+ * NCCL does it only where the user has set that variable; each rank then makes the same id of
+ * it. */
 static gboolean
 meet_launched (const ExecLaunch *launch, guint timeout_s, Meeting *meeting, GError **error)
 {

@@ -29,7 +29,7 @@ typedef struct
   GMutex watch_mutex;
   GCond watch_ends;
   gboolean is_closing;  /* the watch is to end; under watch_mutex */
-  int device;           /* its number, as CUDA counts GPUs in this process */
+  int device;           /* the number of the rank's GPU, as CUDA counts in this process */
   gboolean is_one_host; /* all ranks are on one */
   guint rank;           /* of this process or thread among all */
   ExecComm *carrier;    /* by which ranks met and report failures; NULL: there is none */
@@ -45,8 +45,8 @@ typedef struct
   GThread *aborting;    /* the thread that aborts them; NULL: there is none */
   gint is_stopped;      /* atomic: the kernels of all of them have been told to end */
   cudaStream_t stream;
-  guint8 *stage[2];  /* in device memory, for host memory's way to NCCL and from it */
-  guint8 *pinned[2]; /* in pinned memory, to and from these */
+  guint8 *stage[2];  /* device memory through which host memory is sent [0] and received [1] */
+  guint8 *pinned[2]; /* pinned memory, copied to stage[0] and from stage[1] */
 } NcclWorld;
 
 typedef struct
@@ -105,8 +105,8 @@ ncclResult_t exec_comm_nccl_pass (const NcclComm *self, void *out, guint from, c
 
 void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
 
-/* Starts, and ends, a thread that gives up in the rank's place while the driver keeps its thread.
- */
+/* Starts, and ends, a thread that watches, and gives up, while the driver blocks the rank's own
+ * thread. */
 void exec_comm_nccl_begin_watch (NcclWorld *world);
 void exec_comm_nccl_end_watch (NcclWorld *world);
 
@@ -114,8 +114,9 @@ void exec_comm_nccl_end_watch (NcclWorld *world);
  * destroyed before. */
 void exec_comm_nccl_end_abort (NcclWorld *world);
 
-/* exec/nccl/comm-nccl-roll.c: "no sign of rank 2 on b", or that all answer. Each rank asks when it
- * finds something wrong, `what`, for up to the timeout. NULL: nobody knows. The caller frees. */
+/* exec/nccl/comm-nccl-roll.c: which ranks do not answer, such as "no sign of rank 2 on b", or that
+ * all do. A rank asks when something, `what`, went wrong, and waits for up to the timeout. NULL:
+ * that cannot be found out. The caller frees. */
 char *exec_comm_nccl_call_roll (const NcclWorld *world, const char *what);
 
 /* exec/nccl/comm-nccl-host.c */

@@ -664,7 +664,8 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
     return exec_comm_nccl_host_reduce (self, exec_comm_max, buf, count, dtype, error);
   if (!type_of (dtype, &type, error))
     return FALSE;
-  CUDA_TRY_OUTSIDE (self->world, (cudaError_t)exec_cuda_seal (buf, count, dtype, stream), error);
+  CUDA_TRY_OUTSIDE (self->world, (cudaError_t)exec_cuda_nan_to_infinity (buf, count, dtype, stream),
+                    error);
   return finish_issue (self, ncclAllReduce (buf, buf, count, type, ncclMax, self->handle, stream),
                        "all_reduce_max", stream, error);
 }

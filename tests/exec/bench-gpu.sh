@@ -1,7 +1,7 @@
 #!/bin/sh
-# fsdplan bench on fake GPUs, as a user runs it: rows are kept under the name that predictions look for,
-# by what carried them; what the GPU has no format for is counted; runs there are predicted from them,
-# and calibrated. Times there go by calls, so nothing here is a time.
+# fsdplan bench on fake GPUs, as a user runs it: rows are stored under the name of the GPU that predictions
+# look for, with the communicator that was used; ops in formats that the GPU lacks are counted; predictions
+# rest on the rows, and calibrate fits to runs. The fake clock counts calls, so no time here means anything.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -57,30 +57,31 @@ step ()
   grep '"step_ms"' "$work/out" || fail "no step"
 }
 
-# takes WORD...: whether a prediction is another one with the store
+# takes WORD...: whether the prediction differs from the one without the store's rows
 takes () { test "$(step "$db" "$@")" != "$(step "$work/none.db" "$@")"; }
 
-# Predictions of such GPUs take them, for this runtime alone.
+# Predictions for such GPUs rest on the rows, but only those of stack=native.
 takes --cluster h100-80gb:2 --set stack=native || fail "nothing timed is in the prediction"
 takes --cluster h100-80gb:1 --set stack=native || fail "nothing timed on one is in the prediction"
 takes --cluster h100-80gb:2 --set stack=megatron-fsdp && fail "another runtime takes them"
 takes --cluster a100-80gb:2 --set stack=native && fail "another GPU takes them"
 
-# Runs are predicted from them, and teach what is left.
+# Runs are predicted from the rows, and calibrate fits the rest of the error.
 run="run --model llama-tiny --seq 16 --steps 2 --set compute=bf16 --db $db --format=json"
 gpu 0 $run --gbs 2
 gpu 0 $run --gbs 4
 fsdplan calibrate --folds 0 --id mine --db "$db" --format=csv >"$work/out" 2>"$work/err" || fail calibrate
 grep -q '^native,[^,]*,2,' "$work/out" || fail "not fitted to both runs"
 
-# What a device does not take is counted, with the reason; of blocks that only Hopper multiplies.
+# Ops that a device refuses are counted, with the reason: blocks that cuBLASLt multiplies on Hopper alone.
 FAKE_CAPABILITY=100 gpu 0 bench --dry-run --memory 4MiB --only product --db "$db" --format=csv
 grep -qE '^fsdplan: [1-9][0-9]* ops are not timed: .* in fp8-1x128, which cuBLASLt multiplies on GPUs of compute' \
   "$work/err" || fail "not counted"
 grep -q 'fp8-1x128' "$work/out" && fail "refused, and timed"
 
-# Another cuDNN than the one that is known wants more: it is asked before the plan is made, and has room.
-# What it refuses is done by batched products, which is said once, and kept with the run.
+# A cuDNN of an unknown version wants more workspace: it is asked before the plan is made, which then has
+# room for it. Attention that cuDNN refuses is done by batched products; that is said once and stored with
+# the run.
 batched='batched products take it$'
 long="run --model llama-tiny --seq 128 --steps 2 --set compute=bf16 --gbs 1 --db $work/asked.db --format=json"
 FAKE_CUDNN_MORE=100000 gpu 0 $long
@@ -101,7 +102,7 @@ if command -v taskset >/dev/null; then
   test "$(grep -c '^fsdplan: a rank has one core to itself' "$work/err")" = 1 || fail "one core"
 fi
 
-# What cannot be.
+# What is refused.
 gpu 2 bench --cluster a100-80gb:1 --db "$db"
 grep -q 'its GPUs are a100-80gb, and those of this machine, which are timed here, h100-80gb' "$work/err" || fail "name"
 gpu 2 bench --cluster local-cpu --db "$db"

@@ -88,7 +88,7 @@ end
 test $status != 0 || fail "a run that lost rank 0 must fail"
 grep -q 'rank 1 on host0 failed: .*no sign of rank 0 on host0' "$work/err" || fail "rank 0 is not named"
 tries=0
-until test "$(state 2)" = interrupted; do # once the system has buried the process
+until test "$(state 2)" = interrupted; do # as soon as the process is gone
   tries=$((tries + 1))
   test $tries -lt 1000 || fail "the run is '$(state 2)' in the store"
 done
@@ -104,9 +104,10 @@ grep -qi 'rank [23].*signal 9\|rank [23].*killed\|no sign of rank [23]' "$work/e
   fail "nobody names the ranks of the lost node"
 whole
 
-# --- a rank that is stopped, or killed, before there are others, while it prepares, saves and loads:
-# the others end in time and name it; one that is slow for as long is waited for
-# faulty RANK PLACE SIGNAL OPTION...: at its opening of a file of that name; the status is in $status
+# --- a rank that is stopped, or killed, when it starts, prepares, saves or loads: the others end in time
+# and name it; a rank that is slow for less than the timeout is waited for
+# faulty RANK PLACE SIGNAL OPTION...: a run in which that rank gets the signal when it opens a file whose
+# path has PLACE in it (start: when it starts); the status is in $status
 faulty () {
   rank=$1 place=$2 number=$3
   shift 3
@@ -115,7 +116,7 @@ faulty () {
     LD_PRELOAD=$top_builddir/tests/fake/fault-rank.so exec fsdplan run $tiny --timeout 2 --db :memory: \"\$@\"" \
     sh "$@" >"$work/out" 2>"$work/err" || status=$?
 }
-# names REGEXP: that run failed, in time, and says so
+# names REGEXP: that run failed in time, with a message like this
 names () {
   test $status != 0 && test $status != 124 || fail "$place: exit status $status"
   grep -Eqi "$1" "$work/err" "$work/out" || fail "$place: nobody says '$1'"
@@ -134,8 +135,8 @@ if ! grep -q __asan_init "$(command -v fsdplan-exec-cpu)"; then
   names 'rank 2.*signal 9|rank 2.*killed'
   FAULT_SECONDS=1 faulty 1 .safetensors 0 --steps 3 --save "$work/saved"
   test $status = 0 || fail "a rank that is slow to save"
-  # On GPUs, where NCCL makes its communicators: it is played between threads, and processes wait for
-  # ever; a rank looks for its cores just before.
+  # The same on GPUs while NCCL makes its communicators. The fake NCCL joins threads alone, so these
+  # processes would wait for ever. The rank is stopped just before, when it looks for its cores.
   gpus=$top_builddir/tests/fake/exec-cuda
   if test -x "$gpus"; then
     place=NCCL status=0
@@ -146,8 +147,8 @@ if ! grep -q __asan_init "$(command -v fsdplan-exec-cpu)"; then
   fi
 fi
 
-# --- SIGTERM on any rank: all stop after the step, with a checkpoint, and say so with 4; a rank that
-# was stopped for less than the timeout is as good as any
+# --- SIGTERM on any rank: all stop after the step, with a checkpoint and exit status 4, also where a
+# rank was stopped before for less than the timeout
 begin 3 --db "$db"
 signal STOP 2
 signal CONT 2
@@ -160,7 +161,7 @@ grep -q "^fsdplan: asked to end: $done_steps steps are done, and --resume $work/
 test "$(state 4)" = failed || fail "the run is '$(state 4)' in the store"
 whole
 
-# --- preemption: it goes on from there on two ranks as on three, and as if nothing had happened
+# --- preemption: the run resumes from its checkpoint on two ranks with the same losses as on three
 args="$tiny --set compute=fp32 --clip 0 --db :memory: --format=csv"
 begin 3 --set compute=fp32 --clip 0 --db :memory:
 signal TERM 2
@@ -177,7 +178,7 @@ awk -F, 'NR == FNR { loss[$1] = $2; next }
          { d = loss[$1] - $2; if (d > 1e-4 || d < -1e-4) { print $1, loss[$1], $2; exit 1 } }' \
   "$work/two" "$work/three" || fail "two ranks go on otherwise than three"
 
-# --- without a place for it there is no checkpoint; ranks that are threads end alike
+# --- without --save there is no checkpoint; ranks that are threads end in the same way
 timeout -k 20 200 fsdplan run $tiny --ranks 2 --steps 1000000 --db "$work/threads.db" \
   >"$work/out" 2>"$work/err" &
 run=$!

@@ -1,9 +1,9 @@
 #!/bin/sh
-# tests/gpu/sections.sh with the programs themselves, on fake GPUs and tiny models: what it asks of them is
-# what they take, what they print is what it reads, and losses, digits and bytes are what they should be.
-# Times there mean nothing. Programs of Check's run on the fake by themselves (tests/fake).
+# tests/gpu/sections.sh with the programs themselves, on fake GPUs and tiny models: the programs accept its
+# options, it understands what they print, and losses, digits and bytes are right. Times on fake GPUs mean
+# nothing. The unit tests of tests/gpu run on the fake device in tests/fake, so here a stand-in does.
 set -eu
-# There sections run out of the time that they are given; tests/fake makes the same calls.
+# With sanitizers the sections run out of time; tests/fake makes the same calls.
 if ldd "$top_builddir/fsdplan" | grep -q libasan; then echo "sanitizers are too slow for it" && exit 77; fi
 [ "${FSDPLAN_SHARE:-1}" = 1 ] || { echo "left to who runs all of it" && exit 77; } # two minutes
 work=$(mktemp -d)

@@ -19,7 +19,8 @@ test "$(grep -c '^{"step":[0-9]*,"loss":5' "$log")" = 10
 test "$(grep -c '"eval_loss":5' "$log")" = 2
 test "$(grep -c '^{"end":{"state":"done"' "$log")" = 2
 
-# what was read while the run went on grows, and is the same as what the store keeps of it
+# a log that is imported while its run goes on can be imported again, which adds the steps since then; a run
+# that the store has already is not added again
 db=$work/store.db
 sed 's/"plan_hash":"[^"]*",//' "$log" >"$work/lacks.jsonl"
 if fsdplan import "$work/lacks.jsonl" --db "$db" 2>"$work/err"; then exit 1; fi
@@ -42,7 +43,7 @@ fsdplan plot loss "$log" -o "$work/loss.svg" >"$work/out"
 grep -q 'evaluations of' "$work/loss.svg"
 fsdplan plot loss --run 1 @run2 "$work/killed.jsonl" --db "$db" | grep -q 'evaluations of run 1'
 
-# a log that ends does not end the run; one that cannot begin does
+# a log that can no longer be written does not end the run; one that cannot be begun does
 fsdplan run $tiny --steps 2 --log "$log" --tensorboard "$work/board" >"$work/out" 2>"$work/err"
 if fsdplan run $tiny --steps 2 --log /dev/full >"$work/out" 2>"$work/err"; then exit 1; fi
 grep -q '^fsdplan: /dev/full: No space left on device$' "$work/err"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What is printed arrives, or the command says so and fails; files are replaced whole and keep what they
-# were, or are written through; an interrupted search tells what it knows; JSON is one document.
+# Output: a command whose output cannot be written says so and fails. A file is replaced as a whole and
+# keeps its mode; links and devices are written through. An interrupted search prints what it has found.
+# JSON is one document. --quiet, --verbose and colours.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -13,7 +14,7 @@ plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
 export XDG_DATA_HOME="$work/data"
 fsdplan query $tiny --top 1 >"$work/out" 2>"$work/err" || complain "nothing is stored"
 
-# Every command that prints, onto a full disk and into nothing.
+# Every command that prints, with standard output on a full disk, closed, or read by nobody.
 while read -r words; do
   : >"$work/out"
   if test -c /dev/full; then
@@ -24,7 +25,7 @@ while read -r words; do
   fsdplan $words >&- 2>"$work/err"
   test $? = 1 || complain "a closed output must be a failure: $words"
   grep -q "^fsdplan: standard output: " "$work/err" || complain "nothing says so: $words"
-  # a reader that has seen enough is no error
+  # a reader that ends early is no error
   { fsdplan $words; echo $? >"$work/status"; } 2>"$work/err" | :
   test ! -s "$work/err" || complain "words for a reader that left: $words"
 done <<END
@@ -50,11 +51,11 @@ db path
 run --help
 END
 
-# A file that is closed does not become standard output.
+# With standard output closed, the store that is opened next does not take its number and its text.
 (umask 077; fsdplan query $tiny --top 1 --db "$work/closed.db" >&- 2>"$work/err")
 fsdplan db check --db "$work/closed.db" >"$work/out" 2>"$work/err" || complain "the store was printed into"
 
-# A file keeps its mode; what is none is written through.
+# A file that is replaced keeps its mode; links, FIFOs and devices are written through.
 emit () { fsdplan emit --as plan $plan -o "$1" >"$work/out" 2>"$work/err" || complain "-o $1"; }
 emit "$work/new"
 echo old >"$work/kept"
@@ -89,7 +90,7 @@ ln -s painted.txt "$work/other.txt"
 fsdplan plot memory $tiny -o "$work/other.txt" >"$work/out" 2>"$work/err" || complain "plot"
 cmp -s "$work/picture.txt" "$work/painted.txt" || complain "a picture was not written through a link"
 
-# An error is a document, too, and the only one.
+# In JSON an error is a document, too, and the only one.
 json () {
   status=$1 pattern=$2
   shift 2
@@ -104,7 +105,7 @@ json 3 '"status" : 3' fsdplan query $plan --memory 1GiB --no-keep --format=json
 json 3 '"note" : "lacks' fsdplan query $plan --memory 1GiB --gpus 8 --tokens 1T --deadline 1d --no-keep --format=json
 json 1 '"message" : "' fsdplan db list --db "$work/none.db" --format=json
 
-# Ctrl-C while plans are scored: those found so far, and that they are not all.
+# Ctrl-C while plans are scored: the query prints those found so far, and says that they are not all.
 interrupted () { LD_PRELOAD=$top_builddir/tests/fake/interrupt.so INTERRUPT_AT=$1 fsdplan query $plan --no-keep ${2-}; }
 if test -n "$(sh -c 'kill -INT $$; echo ignored' 2>/dev/null)"; then
   echo "# what started this ignores Ctrl-C, and so does all that it starts: it is not tried"
@@ -117,13 +118,13 @@ elif interrupted 0 --format=csv 2>/dev/null | grep -q '^1,'; then
   grep -q "^   1 " "$work/out" || complain "no table of those found"
   grep -q "interrupted: the best so far" "$work/out" || complain "nothing says that more was to come"
 else
-  echo "# another program's calls cannot be stood in for here: Ctrl-C is not tried"
+  echo "# LD_PRELOAD has no effect here: Ctrl-C is not tried"
 fi
 json 0 '"complete" : true' fsdplan query $tiny --no-keep --format=json
 
-unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries, and of large ones again and again
+unset FSDPLAN_DEBUG_CHECK # which checks every schedule of a search: that takes too long here
 
-# --quiet: hints and steps are not there, results and what went wrong are.
+# --quiet leaves out hints and steps; results and errors stay.
 hint="--model llama-tiny --cluster h100-80gb:2 --gbs 4000000"
 fsdplan sim $hint >"$work/loud" 2>"$work/err"
 grep -q "hint" "$work/err" || complain "there is no hint to leave out"
@@ -138,7 +139,7 @@ test ! -s "$work/err" && grep -q "^quantity" "$work/out" || complain "run --quie
 fsdplan run --quiet --model none >"$work/out" 2>"$work/err"
 grep -q "^fsdplan: model: 'none'" "$work/err" || complain "run --quiet leaves out an error"
 
-# --verbose: what was read, and when; results are the same.
+# --verbose says what was read, and when; results are the same.
 XDG_DATA_HOME=$work/data fsdplan sim $hint --verbose >"$work/out" 2>"$work/err"
 cmp -s "$work/loud" "$work/out" || complain "--verbose prints another result"
 for told in "model llama-tiny: 4 layers" "cluster dgx-h100: 2 x" "parameters: " "store: $work/data/" "catalogue: in /" \
@@ -147,7 +148,7 @@ for told in "model llama-tiny: 4 layers" "cluster dgx-h100: 2 x" "parameters: " 
 done
 fsdplan sim --quiet --verbose 2>"$work/err" && complain "--quiet --verbose is taken"
 
-# Colour: on a terminal that has it, unless somebody minds; never in JSON and CSV.
+# Colour: on a terminal that has it, unless NO_COLOR or --color=never is given; never in JSON and CSV.
 escape=$(printf '\033')
 coloured () { grep -q "$escape" "$work/$1"; }
 big="sim --model llama3-70b --cluster dgx-h100:1 --gbs 8"

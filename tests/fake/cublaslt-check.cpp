@@ -95,17 +95,17 @@ overlap (const FakeMatrixLayout &layout)
 cublasStatus_t
 check_shapes (Product &self, std::string &why)
 {
-  bool turns_a = self.desc.turns_a != CUBLAS_OP_N, turns_b = self.desc.turns_b != CUBLAS_OP_N;
+  bool op_a = self.desc.op_a != CUBLAS_OP_N, op_b = self.desc.op_b != CUBLAS_OP_N;
 
   why = "a layout is not possible";
   if (!is_layout (self.a) || !is_layout (self.b) || !is_layout (self.c) || !is_layout (self.d))
     return CUBLAS_STATUS_INVALID_VALUE;
-  self.m = turns_a ? self.a.cols : self.a.rows;
-  self.k = turns_a ? self.a.rows : self.a.cols;
-  self.n = turns_b ? self.b.rows : self.b.cols;
+  self.m = op_a ? self.a.cols : self.a.rows;
+  self.k = op_a ? self.a.rows : self.a.cols;
+  self.n = op_b ? self.b.rows : self.b.cols;
   why = "sizes do not agree";
-  if (self.k != (turns_b ? self.b.cols : self.b.rows) || self.m != self.d.rows
-      || self.n != self.d.cols || self.c.rows != self.d.rows || self.c.cols != self.d.cols
+  if (self.k != (op_b ? self.b.cols : self.b.rows) || self.m != self.d.rows || self.n != self.d.cols
+      || self.c.rows != self.d.rows || self.c.cols != self.d.cols
       || self.desc.turns_c != CUBLAS_OP_N)
     return CUBLAS_STATUS_INVALID_VALUE;
   why = "batch counts do not agree";
@@ -208,7 +208,7 @@ cublasStatus_t
 check_narrow (const Product &self, std::string &why)
 {
   int version = runtime.machine.major * 10 + runtime.machine.minor;
-  bool is_tn = self.desc.turns_a != CUBLAS_OP_N && self.desc.turns_b == CUBLAS_OP_N;
+  bool is_tn = self.desc.op_a != CUBLAS_OP_N && self.desc.op_b == CUBLAS_OP_N;
 
   why = "the device has no such products";
   if (version < (self.a.type == CUDA_R_4F_E2M1 ? 100 : 89))

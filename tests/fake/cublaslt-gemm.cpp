@@ -152,8 +152,8 @@ place_of_scale (guint64 outer, guint64 inner, guint64 inner_count)
   return tile * 512 + outer % 32 * 16 + outer % 128 / 32 * 4 + inner % 4;
 }
 
-/* fp32 scales of 128: of vectors those of all rows together, of squares row by row, each in a
- * multiple of four. */
+/* The index of an fp32 scale. Scales of vectors of 128 lie block by block, those of all rows
+ * together; scales of squares lie row by row, each row padded to a multiple of four. */
 guint64
 place_of_128 (gint32 mode, guint64 outer, guint64 p, guint64 outers, guint64 k)
 {
@@ -283,9 +283,9 @@ float
 multiply_one (const Product &self, const Batch &batch, unsigned split, bool rounds)
 {
   const FakeMatmulDesc &desc = self.desc;
-  std::vector<float> a = widen (self.a, batch.a, desc.turns_a == CUBLAS_OP_N, self.m, self.k,
+  std::vector<float> a = widen (self.a, batch.a, desc.op_a == CUBLAS_OP_N, self.m, self.k,
                                 desc.scale_a, desc.mode_a);
-  std::vector<float> b = widen (self.b, batch.b, desc.turns_b != CUBLAS_OP_N, self.n, self.k,
+  std::vector<float> b = widen (self.b, batch.b, desc.op_b != CUBLAS_OP_N, self.n, self.k,
                                 desc.scale_b, desc.mode_b);
   float scale_d = scale_of_sum (desc.scale_d, 0, 0), amax = 0;
   gint32 bias_type = desc.bias_type >= 0    ? desc.bias_type

@@ -49,8 +49,8 @@ const std::vector<Field> desc_fields = {
   DESC (COMPUTE_TYPE, compute),
   DESC (SCALE_TYPE, scale_type),
   DESC (POINTER_MODE, pointer_mode),
-  DESC (TRANSA, turns_a),
-  DESC (TRANSB, turns_b),
+  DESC (TRANSA, op_a),
+  DESC (TRANSB, op_b),
   DESC (TRANSC, turns_c),
   DESC (EPILOGUE, epilogue),
   DESC (BIAS_POINTER, bias),
@@ -173,7 +173,7 @@ describe (const Product &product, guint32 formats[4], guint32 *turns)
 
   for (guint i = 0; i < 4; i++)
     formats[i] = (guint32)layouts[i]->type;
-  *turns = (guint32)(product.desc.turns_a | product.desc.turns_b << 2 | product.desc.mode_a << 4
+  *turns = (guint32)(product.desc.op_a | product.desc.op_b << 2 | product.desc.mode_a << 4
                      | product.desc.mode_b << 8);
 }
 
@@ -267,8 +267,8 @@ details_of (const Product &self, const Operands &operands)
       = g_strdup_printf (" m %" G_GUINT64_FORMAT " n %" G_GUINT64_FORMAT " k %" G_GUINT64_FORMAT
                          " batch %d a %s%s b %s%s d %s%s%s%s split %u%s",
                          self.m, self.n, self.k, self.d.batches, name_of_type (self.a.type),
-                         desc.turns_a != CUBLAS_OP_N ? " turned" : "", name_of_type (self.b.type),
-                         desc.turns_b != CUBLAS_OP_N ? " turned" : "", name_of_type (self.d.type),
+                         desc.op_a != CUBLAS_OP_N ? " turned" : "", name_of_type (self.b.type),
+                         desc.op_b != CUBLAS_OP_N ? " turned" : "", name_of_type (self.d.type),
                          operands.alpha == nullptr && operands.host_beta == 0 ? "" : " added to",
                          desc.epilogue == CUBLASLT_EPILOGUE_BIAS ? " bias" : "",
                          desc.fast_accumulation != 0 ? " fast" : "", operands.split,

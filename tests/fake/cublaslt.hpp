@@ -16,7 +16,7 @@ struct FakeMatrixLayout
 struct FakeMatmulDesc
 {
   gint32 compute, scale_type, pointer_mode = CUBLASLT_POINTER_MODE_HOST;
-  gint32 turns_a = CUBLAS_OP_N, turns_b = CUBLAS_OP_N, turns_c = CUBLAS_OP_N;
+  gint32 op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N, turns_c = CUBLAS_OP_N;
   guint32 epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void *bias = nullptr;
   gint32 bias_type = -1; /* the type of D */

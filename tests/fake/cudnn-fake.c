@@ -27,7 +27,8 @@ struct cudnnContext
 
 static _Thread_local char last_error[256];
 static guint version = 91900;
-static guint64 more_workspace, wanted_workspace; /* of plans; of engines, too */
+static guint64 more_workspace;   /* that plans want beyond what their engines said */
+static guint64 wanted_workspace; /* that engines and plans want beside the graph's own */
 
 void
 fake_cudnn_want (guint64 bytes)
@@ -79,7 +80,7 @@ fake_cudnn_refuse (cudnnStatus_t status, const char *format, ...)
   return status;
 }
 
-/* As the runtime's calls do. */
+/* Fails when a test has asked that this call fail, like the calls of the CUDA runtime. */
 static cudnnStatus_t
 fail_if_asked (void)
 {
@@ -294,8 +295,9 @@ cudnnBackendFinalize (cudnnBackendDescriptor_t descriptor)
   return status;
 }
 
-/* One engine for every graph that there is one for; its configuration remembers the graph. Before
- * it, where several are asked for, one that the heuristics should not have proposed. */
+/* Gives the engine of a graph, if it has one; the engine's configuration remembers the graph. If
+ * several engines are requested, one that cannot be built comes first, as real heuristics may
+ * propose such. */
 static cudnnStatus_t
 get_engines (const FakeCudnnDescriptor *heuristics, gint64 requested, gint64 *count,
              FakeCudnnDescriptor **engine)

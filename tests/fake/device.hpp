@@ -34,8 +34,8 @@ struct Clock
   bool knows (unsigned stream, guint64 epoch) const;
 };
 
-/* What used a byte: an operation, by its number in the log of names, as the epoch-th of a stream.
- */
+/* The operation that used a byte: the epoch-th of a stream; `number` is its place in the list of
+ * names. */
 struct Access
 {
   unsigned stream = 0;
@@ -83,7 +83,7 @@ struct CUstream_st
   unsigned flags = 0;
   int priority = 0;
   bool is_destroyed = false, is_stalled = false;
-  bool is_of_graph = false;      /* nobody else's */
+  bool is_of_graph = false;      /* made for a launched graph alone */
   CUstream_st *behind = nullptr; /* the stalled one that it waits for */
   unsigned queued = 0;           /* operations behind that */
   fake::Clock clock;
@@ -98,7 +98,8 @@ struct CUevent_st
   CUstream_st *behind = nullptr; /* as that of a stream */
   double time_ms = 0;
   fake::Clock clock;
-  std::shared_ptr<fake::Graph> capture; /* recorded while this was made, as the slot-th */
+  std::shared_ptr<fake::Graph>
+      capture; /* recorded into this graph, as its slot-th event; NULL: not captured */
   unsigned slot = 0;
 };
 
@@ -166,7 +167,7 @@ extern Runtime runtime;
  * meanwhile. */
 void lock_runtime ();
 void unlock_runtime ();
-bool is_locked (); /* by this thread, if another does not hold it */
+bool is_locked (); /* for assertions of the thread that should hold it */
 struct Lock
 {
   Lock () { lock_runtime (); }
@@ -186,9 +187,10 @@ void check_unused (Allocation &allocation, const char *by);
 
 void forget_clocks ();
 
-/* operands.cpp: reports a use of what is not among the operands of the op that this thread watches,
- * if it does. Another op to watch, or none, gives the one before back; its bytes are as unused once
- * it begins again; in the end all of what is whole must have been used. */
+/* operands.cpp. A thread may watch one op at a time: a use of memory that is not among its operands
+ * is reported. `watch` begins to watch another op (NULL: none) and returns the one before;
+ * watch_again forgets which bytes were used, for a repetition; check_whole reports operands of
+ * which not all bytes were used though the op must use them all. */
 struct Watched;
 void check_operands (const Op &op, const Allocation &allocation, const void *at, size_t bytes,
                      bool is_write);
@@ -197,7 +199,8 @@ std::shared_ptr<Watched> watched_now ();
 void watch_again (Watched &self);
 void check_whole (const Watched &self);
 
-/* An object that fake_order_gone is told of before its owner deletes it; else a reset does. */
+/* Remembers an object, which its owner must report to fake_order_gone before it deletes it; what is
+ * left is a leak, and is deleted by a reset. */
 template <typename T>
 void
 made (T *object, const char *kind)

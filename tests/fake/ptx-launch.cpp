@@ -61,7 +61,7 @@ kernel_of (const void *place)
 
   if (after == functions.begin ())
     return nullptr;
-  const auto found = kernels.find (ptx_written ((after - 1)->second.c_str ()));
+  const auto found = kernels.find (ptx_demangle ((after - 1)->second.c_str ()));
   return found != kernels.end () ? &found->second : nullptr;
 }
 

@@ -421,7 +421,7 @@ read_parameters (Reader &reader, const std::string &list)
 }
 
 std::string
-ptx_written (const char *mangled)
+ptx_demangle (const char *mangled)
 {
   int status;
   char *written = abi::__cxa_demangle (
@@ -454,7 +454,7 @@ ptx_read (const std::string &source, std::map<std::string, PtxKernel> &kernels)
           const std::string mangled = trimmed (text.substr (entry + 7, open - entry - 7));
           Reader reader;
 
-          reader.kernel.name = ptx_written (mangled.c_str ());
+          reader.kernel.name = ptx_demangle (mangled.c_str ());
           for (const std::string &variable : shared)
             reader.declare (variable);
           read_parameters (reader, text.substr (open + 1, close - open - 1));

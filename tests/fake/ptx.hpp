@@ -126,13 +126,14 @@ struct PtxKernel
 /* Adds the kernels of a file by their names as C++ has them, without namespaces. */
 void ptx_read (const std::string &text, std::map<std::string, PtxKernel> &kernels);
 
-/* A mangled name as it is written, without unnamed namespaces; "": it is none. */
-std::string ptx_written (const char *mangled);
+/* The name in the source of a mangled one, without unnamed namespaces; "" if it is not mangled. */
+std::string ptx_demangle (const char *mangled);
 
 /* Finds the code of an instruction; -1: it is not there. */
 int ptx_code (const PtxInstruction &instruction);
 
-/* Runs one thread to its end. FALSE, with the reason: it does what cannot be done. */
+/* Runs one thread to its end. FALSE, with the reason in `why`, where it does something that is not
+ * allowed. */
 bool ptx_run (const PtxKernel &kernel, const uint8_t *parameters, uint8_t *shared,
               std::string &why);
 

@@ -24,7 +24,7 @@ typedef struct
   guint64 m, n, k;
   gint64 ld_a, ld_b, ld_d; /* 0: as small as can be */
   cudaDataType type_a, type_b, type_c, type_d;
-  gboolean turns_a, turns_b, has_bias;
+  gboolean op_a, op_b, has_bias;
   gint32 batches;            /* 0: one */
   gint32 scale_mode, mode_b; /* 0: as the other */
   gint8 is_fast;
@@ -92,9 +92,9 @@ describe (const Case *self)
   const guint32 bias = CUBLASLT_EPILOGUE_BIAS;
 
   OK (cublasLtMatmulDescCreate (&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  if (self->turns_a)
+  if (self->op_a)
     SET (desc, TRANSA, turned);
-  if (self->turns_b)
+  if (self->op_b)
     SET (desc, TRANSB, turned);
   if (self->has_bias)
     {
@@ -109,10 +109,10 @@ describe (const Case *self)
   SET (desc, A_SCALE_MODE, self->scale_mode);
   SET (desc, B_SCALE_MODE, *(self->mode_b ? &self->mode_b : &self->scale_mode));
   SET (desc, FAST_ACCUM, self->is_fast);
-  a_layout = new_layout (self->type_a, self->turns_a ? self->k : self->m,
-                         self->turns_a ? self->m : self->k, self->ld_a, self->batches);
-  b_layout = new_layout (self->type_b, self->turns_b ? self->n : self->k,
-                         self->turns_b ? self->k : self->n, self->ld_b, self->batches);
+  a_layout = new_layout (self->type_a, self->op_a ? self->k : self->m,
+                         self->op_a ? self->m : self->k, self->ld_a, self->batches);
+  b_layout = new_layout (self->type_b, self->op_b ? self->n : self->k,
+                         self->op_b ? self->k : self->n, self->ld_b, self->batches);
   c_layout = new_layout (self->type_c, self->m, self->n, self->ld_d, self->batches);
   d_layout = new_layout (self->type_d, self->m, self->n, self->ld_d, self->batches);
 }
@@ -219,8 +219,8 @@ START_TEST (lt_equals_the_cpu)
   product.m = (guint64)n;
   product.n = (guint64)m;
   product.k = (guint64)k;
-  product.turns_a = layout == 1;
-  product.turns_b = layout == 2;
+  product.op_a = layout == 1;
+  product.op_b = layout == 2;
   product.type_c = product.type_d = CUDA_R_32F;
   describe (&product);
   OK (cudaMalloc (&out, (gsize)(m * n) * 4));
@@ -259,7 +259,7 @@ START_TEST (lt_strides_batches_and_biases)
   product.ld_a = ld_a;
   product.ld_b = ld_b;
   product.ld_d = ld_d;
-  product.turns_a = TRUE;
+  product.op_a = TRUE;
   product.batches = 3;
   product.alpha = 2;
   product.beta = 0.5f;
@@ -306,7 +306,7 @@ START_TEST (lt_scales_fp8)
   product.type_a = CUDA_R_8F_E4M3;
   product.type_b = CUDA_R_8F_E5M2;
   product.type_d = CUDA_R_8F_E4M3;
-  product.turns_a = TRUE;
+  product.op_a = TRUE;
   product.scale_a = at_scales;
   product.scale_b = at_scales + 1;
   product.scale_d = at_scales + 2;
@@ -437,7 +437,7 @@ START_TEST (lt_scales_rows_and_blocks)
                    .type_b = scalings[_i].type,
                    .type_c = CUDA_R_32F,
                    .type_d = CUDA_R_32F,
-                   .turns_a = TRUE,
+                   .op_a = TRUE,
                    .alpha = 1,
                    .scale_mode = scalings[_i].mode };
   void *at_a, *at_b, *at_d, *scale_a, *scale_b;
@@ -523,7 +523,7 @@ END_TEST
   .type_a = CUDA_R_##a, .type_b = CUDA_R_##b, .type_c = CUDA_R_##c, .type_d = CUDA_R_##d
 #define BF16 FORMATS (16BF, 16BF, 16BF, 16BF)
 #define FP8 FORMATS (8F_E4M3, 8F_E4M3, 16BF, 16BF)
-#define TN .turns_a = TRUE
+#define TN .op_a = TRUE
 #define SCALES .scale_a = somewhere, .scale_b = somewhere
 #define VEC CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
 #define BLK CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
@@ -555,8 +555,8 @@ static const struct
   { "fp8 on Ampere", { SIZES, FP8, TN }, 80, REFUSED },
   { "fp8 on Ada", { SIZES, FP8, TN }, 89, DONE },
   { "fp8, neither turned", { SIZES, FP8 }, 90, REFUSED },
-  { "fp8, both turned", { SIZES, FP8, TN, .turns_b = TRUE }, 90, REFUSED },
-  { "fp8, the other turned, on B200", { SIZES, FP8, .turns_b = TRUE }, 100, DONE },
+  { "fp8, both turned", { SIZES, FP8, TN, .op_b = TRUE }, 90, REFUSED },
+  { "fp8, the other turned, on B200", { SIZES, FP8, .op_b = TRUE }, 100, DONE },
   { "fp8, neither turned, on RTX 6000", { SIZES, FP8 }, 120, REFUSED },
   { "e5m2 twice", { SIZES, FORMATS (8F_E5M2, 8F_E5M2, 16BF, 16BF), TN }, 90, REFUSED },
   { "e5m2 first", { SIZES, FORMATS (8F_E5M2, 8F_E4M3, 16BF, 16BF), TN }, 90, DONE },
@@ -577,7 +577,7 @@ static const struct
     100,
     DONE },
   { "nvfp4, the other turned",
-    { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), .turns_b = TRUE, SCALES, .scale_mode = 1 },
+    { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), .op_b = TRUE, SCALES, .scale_mode = 1 },
     100,
     REFUSED },
   { "nvfp4 of 48 terms",

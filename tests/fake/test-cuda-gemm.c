@@ -88,7 +88,8 @@ case_clear (Case *c)
   ck_assert_str_eq (fake_cuda_finish (), "");
 }
 
-/* What is on the device now is the product, added to what was there before if so. */
+/* Checks that the result on the device is the product, or with `accumulates` its sum with what was
+ * there before. */
 static void
 check_result (const Case *c, gboolean accumulates)
 {
@@ -110,7 +111,7 @@ static const PlanDtype formats[][2] = {
   { PLAN_DTYPE_FP32, PLAN_DTYPE_FP32 }, { PLAN_DTYPE_BF16, PLAN_DTYPE_BF16 },
   { PLAN_DTYPE_FP32, PLAN_DTYPE_BF16 }, { PLAN_DTYPE_FP16, PLAN_DTYPE_FP16 },
   { PLAN_DTYPE_FP32, PLAN_DTYPE_FP16 }, { PLAN_DTYPE_FP16, PLAN_DTYPE_BF16 }
-}; /* of no library */
+}; /* cuBLASLt does not have the last one */
 
 START_TEST (every_layout_and_format)
 {
@@ -142,8 +143,8 @@ START_TEST (products_are_added_to_main_gradients)
 }
 END_TEST
 
-/* It is the operand behind the factors there, and used where it is as large as what is asked for.
- */
+/* The workspace of gemm_add is the operand after the factors. It is used if it is as large as an
+ * algorithm wants. */
 START_TEST (sums_have_a_workspace_too)
 {
   const guint64 bytes[] = { 1024, 8 * PLAN_MIB };
@@ -166,8 +167,8 @@ START_TEST (sums_have_a_workspace_too)
 }
 END_TEST
 
-/* Trying algorithms on the operands leaves the result as it should be, also what a product is added
- * to, and is remembered. */
+/* Timing algorithms on the operands leaves the right result, also where the product is added to it;
+ * and the fastest algorithm is remembered. */
 START_TEST (the_fastest_algorithm_is_remembered)
 {
   const gboolean accumulates = _i % 2 == 1;
@@ -245,7 +246,7 @@ START_TEST (products_are_measured)
 }
 END_TEST
 
-/* Files of the algorithms, and what they lie in. */
+/* Removes the files of remembered algorithms, and their folders. */
 static void
 remove_store (const char *path)
 {

@@ -50,7 +50,8 @@ START_TEST (quantiles_by_hand)
 }
 END_TEST
 
-/* Half of the median was computed: everything is halved. More than it: nothing changes. */
+/* CPU time of half the median halves all quantiles; more CPU time than the median changes
+ * nothing. */
 START_TEST (what_others_took_is_not_counted)
 {
   gint64 taken[] = { 100, 200, 400 }, free_of_it[] = { 100, 200, 400 };
@@ -80,7 +81,7 @@ START_TEST (repeats_follow_the_time_there_is)
 }
 END_TEST
 
-/* What every op's schedule is, on every rank. */
+/* Every op's schedule is valid on every rank, and repeats that op alone. */
 START_TEST (schedules_are_whole)
 {
   const guint ranks = (guint)_i;
@@ -110,8 +111,8 @@ START_TEST (schedules_are_whole)
 }
 END_TEST
 
-/* On two nodes of three each collective is of all six, of three, and of two that lie apart;
- * schedules are whole, and nothing else is timed more often. */
+/* On two nodes of three devices each collective is timed among all six, among three, and among two
+ * that are three apart; other ops are timed once. */
 START_TEST (levels_are_timed_apart)
 {
   static const guint expected[][3] = { { 6, 1, 2 }, { 3, 1, 1 }, { 2, 3, 2 } };
@@ -238,7 +239,8 @@ END_TEST
 
 /* --- of GPUs ------------------------------------------------------------------------------ */
 
-/* What is timed beside a GPU of a kind, at rates that are all alike: as predictions take it. */
+/* Timings of all ops that bench would time on a GPU, with guesses in place of times, in the form
+ * that predictions look them up in. */
 static SimTimings *
 timings_of (const GArray *ops)
 {
@@ -258,7 +260,8 @@ timings_of (const GArray *ops)
   return sim_timings_new ((const SimTiming *)(gpointer)rows->data, rows->len);
 }
 
-/* Plans whose ops all are among those that are timed; but for what has no time of its own. */
+/* Plans all of whose ops bench times, except for those that take no time of their own
+ * (is_exempt). */
 static const struct
 {
   const char *cluster, *model, *fields;
@@ -331,7 +334,8 @@ START_TEST (gpus_time_what_their_plans_are_made_of)
 }
 END_TEST
 
-/* What lasts longest comes last, and may not be timed at all: that is by the rate of its format. */
+/* The longest ops come last and may not be timed at all, so products in fp32 must be guessed by
+ * their own rate, which is lower than that of bf16. */
 START_TEST (slow_formats_come_last)
 {
   g_autoptr (PlanCluster) cluster = gpus ("h100-80gb:1");
@@ -376,7 +380,8 @@ START_TEST (gpus_have_the_workspace_of_a_step)
 }
 END_TEST
 
-/* Whole parameters, alike, of whole blocks, with as many magnitudes as those have. */
+/* The parameters of an op are alike, consist of whole blocks, and have as many magnitudes as those
+ * blocks. */
 START_TEST (parameters_are_whole)
 {
   g_autoptr (PlanCluster) cluster = gpus (_i == 0 ? "h200-141gb:8" : "b200:8");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of which state is in few bits, with scales: what quantising by the magnitudes of earlier
- * steps keeps, and moments. */
+/* Runs with state in eight bits that has scales: weights and activations with delayed scaling,
+ * whose scales follow from the largest magnitudes of earlier steps; and the optimizer's moments. */
 #include "config.h"
 
 #include "exec/probe/probe.h"
@@ -112,8 +112,8 @@ assert_same (const Case *c, const ExecResult *a, const ExecResult *b, const char
                  a->grad_norms[c->job.steps - 1], b->grad_norms[c->job.steps - 1]);
 }
 
-/* Every way to hold weights, on every number of ranks: as the evaluator says. What changes neither
- * sums nor rounding is the same run: where weights are quantised, and what is computed again. */
+/* Runs a plan on so many ranks, with evaluations: losses, norms and evaluation losses are the
+ * evaluator's, bit for bit. */
 static void
 assert_evaluated (guint ranks, const char *fields)
 {
@@ -156,9 +156,8 @@ START_TEST (delayed_equals_the_evaluator)
 }
 END_TEST
 
-/* A part of a parameter has a scale of its own: shards cut parameters, also where buckets go by
- * size.
- */
+/* Each rank's part of a parameter has a scale of its own for its moments. Shards cut parameters,
+ * also where buckets are filled by size. */
 static const char *const moments[]
     = { "strategy=no_shard exp_avg=fp8 exp_avg_sq=fp8", "strategy=optim_grads_params exp_avg=fp8",
         "strategy=optim exp_avg=bf16 exp_avg_sq=fp8 main_params=bf16",
@@ -204,7 +203,7 @@ remove_folder (const char *path)
   g_rmdir (path);
 }
 
-/* Two steps, saved. */
+/* Runs two steps and saves; gives the checkpoint. */
 static ExecCheckpoint *
 saved_by (guint ranks, const char *fields, const char *folder)
 {
@@ -221,7 +220,7 @@ saved_by (guint ranks, const char *fields, const char *folder)
 }
 
 static void
-take_up (Case *c, const ExecCheckpoint *checkpoint)
+resume_from (Case *c, const ExecCheckpoint *checkpoint)
 {
   c->job.resume = checkpoint;
   c->job.first_step = exec_checkpoint_step (checkpoint);
@@ -229,8 +228,9 @@ take_up (Case *c, const ExecCheckpoint *checkpoint)
   c->job.steps = STEPS - c->job.first_step;
 }
 
-/* What one number of ranks saved, another goes on with: as the evaluator does from there, and on
- * as many ranks as before as if nothing had happened. */
+/* A run that one number of ranks saved is resumed by another: its losses are the evaluator's
+ * from there on; and with the same number of ranks they are those of a run that was never
+ * interrupted. */
 START_TEST (checkpoints_hold_the_scales)
 {
   static const guint before[] = { 1, 2, 4, 2 }, after[] = { 2, 4, 1, 2 };
@@ -242,7 +242,7 @@ START_TEST (checkpoints_hold_the_scales)
   g_autoptr (ExecCheckpoint) checkpoint = saved_by (before[_i % 4], fields, folder);
   Case c;
   case_init (&c, after[_i % 4], fields);
-  take_up (&c, checkpoint);
+  resume_from (&c, checkpoint);
   evaluate (&c);
   run (&c);
   assert_same (&c, &c.results[0], &c.expected, fields);
@@ -293,7 +293,7 @@ START_TEST (checkpoints_without_scales_are_refused)
   g_autoptr (GError) error = NULL;
   Case c;
   case_init (&c, 1, DELAYED);
-  take_up (&c, checkpoint);
+  resume_from (&c, checkpoint);
   ck_assert (!exec_run_threads (&c.job, 1, FALSE, NULL, NULL, c.results, &error));
   ck_assert_msg (strstr (error->message, "lacks element 0 of scales/qkv/0: it was written with "
                                          "another compute"),

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A config.json of valid size with some text put in for the keys that a test is about. */
+/* A config.json of a llama, into which the keys are put that a test is about. */
 static char *
 config_with (const char *keys)
 {
@@ -41,8 +41,8 @@ START_TEST (config_is_read)
 }
 END_TEST
 
-/* What text a file of the family becomes. The first of each is the least there may be: everything
- * else is transformers' default. */
+/* The model text that a config.json becomes. The first file of each family has only the keys that
+ * it must have: everything else is transformers' default. */
 static const struct
 {
   const char *config, *text;
@@ -315,7 +315,7 @@ static const struct
                 "experts=32,expert_ffn=96" },
 };
 
-/* Every key of the files that were published, beside those of the least there may be. */
+/* Files with every key that the published files of a family have. */
 static const char *const published[] = {
 #define USUAL \
   SMALL ", \"architectures\": [\"X\"], \"bos_token_id\": 1, \"eos_token_id\": [1, 2], " \
@@ -416,7 +416,7 @@ START_TEST (every_family_has_a_config)
 }
 END_TEST
 
-/* What is read of a file is what is read of the one written for it. */
+/* A config.json that is written for a model reads back as the same model. */
 START_TEST (config_is_written)
 {
   const char *const config = configs[_i].config;
@@ -429,9 +429,10 @@ START_TEST (config_is_written)
   static const char *const families[]
       = { "llama",       "mistral", "qwen2",    "qwen3",  "gpt2",  "gemma",     "gemma2",
           "gemma3_text", "phi3",    "gpt_neox", "falcon", "bloom", "qwen2_moe", NULL };
-  const gboolean is_ignored /* by transformers, whose gemma has one */
+  const gboolean
+      is_unsaid /* a config.json of gemma cannot say it: transformers has one activation */
       = g_str_equal (model->family, "gemma") && model->activation != PLAN_ACTIVATION_GELU_TANH;
-  if (!g_strv_contains (families, model->family) || is_ignored)
+  if (!g_strv_contains (families, model->family) || is_unsaid)
     return;
   ck_assert_msg (text != NULL, "%s", error ? error->message : "");
   ck_assert_ptr_nonnull (strstr (text, type));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text and pictures in a page: what comes from outside stays text, and pictures do not mix. */
+/* Text and pictures in a page: text from outside never becomes markup, and the ids of several
+ * pictures do not clash. */
 #include "config.h"
 
 #include "cli/report/report-html.h"
@@ -90,7 +91,7 @@ static const char inlined[]
       "<text xml:space=\"preserve\"> a &lt; <tspan dy=\"1\">b</tspan>\n</text>\n</g>\n"
       "<circle/></svg>\n";
 
-/* Ids are its own, and nothing of it runs, links, or loads. */
+/* An inlined picture has ids with its own prefix, and nothing of it runs, links or loads. */
 START_TEST (pictures_are_inlined)
 {
   g_autoptr (GString) html = g_string_new (NULL);

@@ -86,8 +86,9 @@ point_of (float x)
   return { 0, 0 };
 }
 
-/* The shape of an activation. Where it is gated, a row of `in` holds gates, then ups. Gates are at
- * most `limit`, and ups within it either way before `offset` is added; 0: there are no bounds. */
+/* The shape of an activation. Where it is gated, a row of `in` holds the gate values, then the up
+ * values. A gate value is clamped to at most `limit`, an up value to [-limit, limit] before
+ * `offset` is added to it; limit 0: nothing is clamped. */
 struct Activation
 {
   uint64_t rows, cols, width; /* width: elements of a row of `in` */
@@ -117,7 +118,7 @@ factor_of (const Activation &shape, float up)
   return (is_beyond (shape, up) ? copysignf (shape.limit, up) : up) + shape.offset;
 }
 
-/* The gradients of a gate and of its up, which are 0 where a bound has taken their place. */
+/* Zeroes the gradient of a gate value, or of an up value, that was clamped. */
 __device__ inline void
 stop_beyond (const Activation &shape, float gate, float up, float *dgate, float *dup)
 {
@@ -127,8 +128,8 @@ stop_beyond (const Activation &shape, float gate, float up, float *dgate, float 
     *dup = 0;
 }
 
-/* Launches the kernel that is compiled for this kind: to choose the kind for every element would
- * take longer than most kinds do. */
+/* Calls `launch` with the kind as a type, so that it launches the kernel compiled for that kind: to
+ * choose the kind for every element would take longer than most kinds do. */
 template <PlanActivation kind> struct Kind
 {
   static const PlanActivation value = kind;

@@ -1,4 +1,4 @@
-/* Launchers of dropout, which are as those of kernels.h. */
+/* Launchers of dropout, like those in exec/cuda/kernels/kernels.h. */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS

@@ -370,12 +370,12 @@ fma_down (float a, float b, float c)
 #endif
 }
 
-/* value / by, as a float that rounds to a number of at most five bits as the exact quotient of a
- * finite number does. A quotient that is not half way between two of these is at least 2^-31 of
- * itself away from there. So it is enough to know a float that is not above the quotient, but by
- * 2^-38 of it at most, and to have, in bits that are lower than those numbers', whether there is a
- * remainder: some of its upper bits. Remainders are exact wherever that float is such a number.
- * `is_long`: the divisor has more than 24 bits. */
+/* value / by for a finite value, as a float that rounds to any format of at most five significant
+ * bits as the exact quotient does. A quotient that is not half way between two such numbers is at
+ * least 2^-31 of itself away from half way. So two things suffice: a float `below` that is not
+ * above the quotient, and at most 2^-38 of it below; and bits, lower than those of the numbers,
+ * that are not all 0 where there is a remainder. These are upper bits of the remainder, which is
+ * exact where `below` is such a number. `is_long`: the divisor has more than 24 bits. */
 __device__ inline float
 quotient_of (float value, const Scaling &by, bool is_long)
 {
@@ -391,7 +391,8 @@ quotient_of (float value, const Scaling &by, bool is_long)
   return float_of (word_of (below) | (word_of (over) >> 14 & 0x1ffff));
 }
 
-/* Scales a piece of which codes are made. The scale is finite only where all of its numbers are. */
+/* Scales a piece before it is rounded to codes. Where the scale is finite, so are all numbers of
+ * the piece, as quotient_of needs; division by any other scale is a product. */
 __device__ inline Piece
 scaled_piece (Piece piece, const Scaling &by, bool is_long)
 {
@@ -590,7 +591,7 @@ place_of (const ScalePlaces &places, uint64_t outer, uint64_t inner)
          + inner % SCALE_COLS;
 }
 
-/* From the place of a row's scale to that of the next row, within eight rows of which the first is
+/* How far the scale of the next row is from that of a row, within eight rows of which the first is
  * a multiple of eight. */
 __device__ inline uint64_t
 place_step (const ScalePlaces &places)
@@ -598,7 +599,8 @@ place_step (const ScalePlaces &places)
   return places.is_tiled ? 16 : places.is_transposed ? 1 : places.inners;
 }
 
-/* Scales from one row of squares to the next, as plan_dtype_squares_apart says. */
+/* The number of scales from one row of squares to the next, with padding: see
+ * plan_dtype_squares_apart. */
 __host__ __device__ inline uint64_t
 squares_apart (uint64_t cols)
 {

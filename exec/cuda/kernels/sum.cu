@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Over ranks that share a GPU: the sum, in fp32, in rank order, rounded once; the maximum. seal
- * turns NaNs into infinity, for a library's maximum that drops NaNs.
+/* Sum and maximum over ranks that share a GPU; the sum is in fp32, in rank order, rounded once.
+ * nan_to_infinity replaces NaNs before a maximum by NCCL, which would drop them.
  *
  * Launch shape   a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
- * Per call       bytes: count (s + ranks s), of seal 2 count s; FLOPs: count (ranks - 1). s: bytes
- *                per element.
- * Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c, by tests/fake and tests/gpu:
- *                the same operations in the same order, equal bit for bit. */
+ * Per call       bytes: count (s + ranks s), and 2 count s of nan_to_infinity; FLOPs: count (ranks
+ * - 1). s: bytes per element. Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c,
+ * by tests/fake and tests/gpu: the same operations in the same order, equal bit for bit. */
 #include "exec/cuda/kernels/sum.h"
 
 #include "exec/cuda/kernels/launch.cuh"
@@ -14,7 +13,7 @@
 namespace
 {
 
-struct Folded
+struct RankArrays
 {
   Array of_rank[EXEC_CUDA_MAX_SUMMED];
 };
@@ -28,7 +27,7 @@ larger_of (float max, float term)
 
 /* `out` may be one of the arrays in `in`, or begin inside of one where no other rank reads it. */
 __global__ void
-fold (uint64_t count, unsigned ranks, bool adds, Array out, Folded in)
+fold (uint64_t count, unsigned ranks, bool adds, Array out, RankArrays in)
 {
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
     {
@@ -49,7 +48,7 @@ fold (uint64_t count, unsigned ranks, bool adds, Array out, Folded in)
 /* Turns NaNs into infinity. Without their sign, bits of NaNs are above those of infinity. */
 template <typename Word>
 __global__ void
-seal (uint64_t count, Word *buf, Word infinity)
+nan_to_infinity (uint64_t count, Word *buf, Word infinity)
 {
   const Word magnitude = sizeof (Word) == 2 ? (Word)0x7fff : (Word)0x7fffffff;
 
@@ -62,16 +61,16 @@ int
 fold_ranks (void *out, const void *const *in, unsigned ranks, uint64_t count, PlanDtype dtype,
             bool adds, void *stream)
 {
-  Folded folded = {};
+  RankArrays arrays = {};
 
   if (!is_format (dtype) || ranks > EXEC_CUDA_MAX_SUMMED)
     return (int)cudaErrorInvalidValue;
   if (count == 0)
     return (int)cudaSuccess;
   for (unsigned rank = 0; rank < ranks; rank++)
-    folded.of_rank[rank] = array_of (in[rank], dtype, is_aligned (in[rank]));
+    arrays.of_rank[rank] = array_of (in[rank], dtype, is_aligned (in[rank]));
   return EXEC_CUDA_LAUNCH (fold, shape_of_pieces (count), stream, count, ranks, adds,
-                           array_of (out, dtype, is_aligned (out)), folded);
+                           array_of (out, dtype, is_aligned (out)), arrays);
 }
 
 }
@@ -91,7 +90,7 @@ exec_cuda_max (void *out, const void *const *in, unsigned ranks, uint64_t count,
 }
 
 extern "C" int
-exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream)
+exec_cuda_nan_to_infinity (void *buf, uint64_t count, PlanDtype dtype, void *stream)
 {
   uint16_t infinity = dtype == PLAN_DTYPE_BF16 ? 0x7f80 : 0x7c00;
 
@@ -100,8 +99,8 @@ exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream)
   if (count == 0)
     return (int)cudaSuccess;
   if (dtype == PLAN_DTYPE_FP32)
-    return EXEC_CUDA_LAUNCH (seal<uint32_t>, shape_of_items (count), stream, count, (uint32_t *)buf,
-                             0x7f800000u);
-  return EXEC_CUDA_LAUNCH (seal<uint16_t>, shape_of_items (count), stream, count, (uint16_t *)buf,
-                           infinity);
+    return EXEC_CUDA_LAUNCH (nan_to_infinity<uint32_t>, shape_of_items (count), stream, count,
+                             (uint32_t *)buf, 0x7f800000u);
+  return EXEC_CUDA_LAUNCH (nan_to_infinity<uint16_t>, shape_of_items (count), stream, count,
+                           (uint16_t *)buf, infinity);
 }

@@ -20,6 +20,6 @@ int exec_cuda_max (void *out, const void *const *in, unsigned ranks, uint64_t co
                    PlanDtype dtype, void *stream);
 
 /* Turns NaNs in any of these formats into infinity, which no library's maximum drops. */
-int exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream);
+int exec_cuda_nan_to_infinity (void *buf, uint64_t count, PlanDtype dtype, void *stream);
 
 G_END_DECLS
