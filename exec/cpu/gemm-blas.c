@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* GEMMs in fp32 by OpenBLAS, or another CBLAS, tile by tile on the rank's threads. */
 #include "config.h"
 
 #include "exec/cpu/pool.h"

@@ -18,10 +18,11 @@
 
 /* --- the router --------------------------------------------------------------------------- */
 
-/* Chooses the `topk` largest of `n` keys; among equal ones, and NaNs, the first. `open` says by
- * group of `size` keys which may be chosen; NULL: all. */
+/* Chooses the `topk` largest of `n` keys; among equal keys, and NaNs, the first. is_open has an
+ * entry for each group of `size` keys: whether these may be chosen; NULL: all may. */
 static void
-choose (const float *keys, gint64 n, gint64 topk, const guint8 *open, gint64 size, guint8 *out_map)
+choose (const float *keys, gint64 n, gint64 topk, const guint8 *is_open, gint64 size,
+        guint8 *out_map)
 {
   memset (out_map, 0, (gsize)n);
   for (gint64 k = 0; k < topk; k++)
@@ -29,7 +30,8 @@ choose (const float *keys, gint64 n, gint64 topk, const guint8 *open, gint64 siz
       gint64 best = -1;
 
       for (gint64 e = 0; e < n; e++)
-        if (!out_map[e] && (open == NULL || open[e / size]) && (best < 0 || keys[e] > keys[best]))
+        if (!out_map[e] && (is_open == NULL || is_open[e / size])
+            && (best < 0 || keys[e] > keys[best]))
           best = e;
       out_map[best] = 1;
     }
@@ -53,7 +55,8 @@ group_key (const float *keys, gint64 size, gboolean is_sum)
   return is_sum && size > 1 ? best + next : best;
 }
 
-/* Chooses experts, after the groups that they may be of. */
+/* Chooses the experts of a row: first the groups that they may come from, if there are groups, then
+ * experts within these. */
 static void
 choose_experts (const ExecArgs *args, const float *keys, guint8 *out_map)
 {
@@ -62,13 +65,13 @@ choose_experts (const ExecArgs *args, const float *keys, guint8 *out_map)
   const gint64 groups = (gint64)exec_manner (args, PLAN_MANNER_GROUPS);
   const gint64 size = groups > 0 ? experts / groups : experts;
   g_autofree float *of_group = g_new (float, experts);
-  g_autofree guint8 *open = g_new (guint8, experts);
+  g_autofree guint8 *is_open = g_new (guint8, experts);
 
   for (gint64 g = 0; g < groups; g++)
     of_group[g] = group_key (keys + g * size, size, args->ptr[PLAN_REF_ROUTE_bias] != NULL);
   if (groups > 0)
-    choose (of_group, groups, (gint64)exec_manner (args, PLAN_MANNER_GROUP_TOPK), NULL, 1, open);
-  choose (keys, experts, topk, groups > 0 ? open : NULL, size, out_map);
+    choose (of_group, groups, (gint64)exec_manner (args, PLAN_MANNER_GROUP_TOPK), NULL, 1, is_open);
+  choose (keys, experts, topk, groups > 0 ? is_open : NULL, size, out_map);
 }
 
 static void
@@ -210,11 +213,10 @@ route_row_bwd (const ExecConstants *c, const float *saved, const guint8 *map, gi
                 * slope_of (c->router_score, saved[e]);
 }
 
-/* Adds to the gradients of a row's logits those of the auxiliary loss, whose gradient by an
- * expert's probability is its entry of `pulls`. Probabilities are a softmax, or scores over their
- * sum. */
+/* Adds to the gradients of a row's logits those of the auxiliary loss, whose gradient by each
+ * expert's probability is in aux_grads. Probabilities are a softmax, or scores over their sum. */
 static void
-balance_row_bwd (const ExecConstants *c, const float *saved, const float *pulls, gint64 experts,
+balance_row_bwd (const ExecConstants *c, const float *saved, const float *aux_grads, gint64 experts,
                  float *grad)
 {
   const gboolean is_softmax = c->router_score == PLAN_ROUTER_SOFTMAX;
@@ -224,34 +226,33 @@ balance_row_bwd (const ExecConstants *c, const float *saved, const float *pulls,
     sum += saved[e];
   sum = is_softmax ? 1 : sum + LEAST_SUM;
   for (gint64 e = 0; e < experts; e++)
-    mean += pulls[e] * (saved[e] / sum);
+    mean += aux_grads[e] * (saved[e] / sum);
   for (gint64 e = 0; e < experts; e++)
-    grad[e]
-        += (pulls[e] - mean) / sum * (is_softmax ? saved[e] : slope_of (c->router_score, saved[e]));
+    grad[e] += (aux_grads[e] - mean) / sum
+               * (is_softmax ? saved[e] : slope_of (c->router_score, saved[e]));
 }
 
-/* The auxiliary loss of a micro batch (Fedus and others 2021, as Megatron-LM scales it) is, for
- * each of its tokens, the sum over experts of their probability's mean times their share of what is
- * routed, times their number: 1 where all are alike. How many rows an expert got has no gradient.
- */
+/* The gradient of a micro batch's auxiliary loss (Fedus and others 2021, as Megatron-LM scales it;
+ * see exec_aux_loss_unit) by a row's probability of each expert. How many rows an expert got counts
+ * as a constant. The caller frees; NULL: there is no such loss. */
 static float *
-pulls_of (const ExecArgs *args)
+aux_grads_of (const ExecArgs *args)
 {
   const gint64 rows = args->op->dims[PLAN_DIM_ROUTE_BWD_rows],
                experts = args->op->dims[PLAN_DIM_ROUTE_BWD_experts],
                topk = args->op->dims[PLAN_DIM_ROUTE_BWD_topk];
   const guint8 *map = args->ptr[PLAN_REF_ROUTE_BWD_map];
   const float unit = exec_aux_loss_unit (args->constants, rows, experts, topk);
-  float *pulls;
+  float *aux_grads;
 
   if (unit == 0)
     return NULL;
-  pulls = g_new0 (float, experts);
+  aux_grads = g_new0 (float, experts);
   for (gint64 i = 0; i < rows * experts; i++)
-    pulls[i % experts] += map[i];
+    aux_grads[i % experts] += map[i];
   for (gint64 e = 0; e < experts; e++)
-    pulls[e] *= unit;
-  return pulls;
+    aux_grads[e] *= unit;
+  return aux_grads;
 }
 
 void
@@ -261,7 +262,7 @@ exec_cpu_route_bwd (const ExecArgs *args)
                experts = args->op->dims[PLAN_DIM_ROUTE_BWD_experts],
                topk = args->op->dims[PLAN_DIM_ROUTE_BWD_topk];
   g_autofree float *storage = g_new (float, experts), *grad = g_new (float, experts);
-  g_autofree float *pulls = pulls_of (args);
+  g_autofree float *aux_grads = aux_grads_of (args);
 
   for (gint64 row = 0; row < rows; row++)
     {
@@ -272,13 +273,14 @@ exec_cpu_route_bwd (const ExecArgs *args)
       memmove (grad, exec_cpu_read_ref (args, PLAN_REF_ROUTE_BWD_dprobs, at, n, grad),
                n * sizeof *grad);
       route_row_bwd (args->constants, saved, map, experts, topk, grad);
-      if (pulls != NULL)
-        balance_row_bwd (args->constants, saved, pulls, experts, grad);
+      if (aux_grads != NULL)
+        balance_row_bwd (args->constants, saved, aux_grads, experts, grad);
       exec_cpu_write_ref (args, PLAN_REF_ROUTE_BWD_dlogits, at, n, grad);
     }
 }
 
-/* Loads are whole numbers, which are summed exactly in double. The coefficient of gradients is NaN
+/* Moves the bias of each expert by the rate: up if it got fewer rows than the mean, down if more.
+ * Loads are whole numbers, which are summed exactly in double. The coefficient of gradients is NaN
  * in a step that changes nothing. */
 void
 exec_cpu_balance (const ExecArgs *args)
@@ -556,7 +558,7 @@ exec_cpu_scale_rows_bwd (const ExecArgs *args)
 /* --- products of experts ------------------------------------------------------------------ */
 
 static void
-move_on (ExecArgs *args, guint operand, gint64 elements)
+advance_operand (ExecArgs *args, guint operand, gint64 elements)
 {
   args->ptr[operand]
       = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
@@ -590,9 +592,9 @@ exec_cpu_grouped_gemm (const ExecArgs *args)
       else if (is_gradient && !adds)
         memset (each.ptr[PLAN_REF_GEMM_out], 0,
                 plan_dtype_bytes (each.dtype[PLAN_REF_GEMM_out], (guint64)(m * n)));
-      move_on (&each, PLAN_REF_GEMM_out, m * n);
-      move_on (&each, PLAN_REF_GEMM_a, m * k);
-      move_on (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
+      advance_operand (&each, PLAN_REF_GEMM_out, m * n);
+      advance_operand (&each, PLAN_REF_GEMM_a, m * k);
+      advance_operand (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
     }
 }
 

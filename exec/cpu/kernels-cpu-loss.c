@@ -77,6 +77,9 @@ softmax_row (const ExecArgs *args, const Softmax *refs, guint64 row, float *prob
   return place;
 }
 
+/* One statistic of each row of this rank's part of the logits: the target's logit, or 0 where
+ * another rank has it, if there are targets; the sum of e^(logit - max), if there are maxima; else
+ * the largest logit. */
 static void
 row_stat_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
@@ -207,9 +210,8 @@ PLAN_SAME_DIM (LOSS_GRAD, CROSS_ENTROPY, cols);
 typedef struct
 {
   const ExecArgs *args;
-  float *
-      others_scratch; /* working memory of all threads but the first, which uses the op's scratch */
-  guint64 rows;       /* rows of a part */
+  float *more_scratch; /* of all threads but the first, which uses the op's scratch */
+  guint64 rows;        /* rows of a part */
 } LossGrad;
 
 static void
@@ -219,9 +221,8 @@ loss_grad_part (gpointer data, guint64 part, guint worker)
   const ExecArgs *args = self->args;
   const guint64 first = part * self->rows;
   const guint64 end = MIN (first + self->rows, (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_rows]);
-  float *prob = worker == 0
-                    ? args->ptr[PLAN_REF_LOSS_GRAD_work]
-                    : self->others_scratch + worker * args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
+  float *prob = worker == 0 ? args->ptr[PLAN_REF_LOSS_GRAD_work]
+                            : self->more_scratch + worker * args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
   ExecExact loss = { 0 };
 
   for (guint64 row = first; row < end; row++)

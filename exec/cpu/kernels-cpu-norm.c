@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* RMS norm and LayerNorm of rows, alone or of a sum (ADD_RMSNORM), and RMS norm of each head; their
+ * gradients. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -76,7 +78,8 @@ PLAN_SAME_DIM (RMSNORM, ADD_RMSNORM, cols);
 PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, rows);
 PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, cols);
 
-/* Divides rows among threads; not where all rows raise one magnitude, in operand `amax`. */
+/* Divides rows among threads, unless there is an operand `amax`: then all rows raise the same
+ * magnitude. */
 static void
 spread_rows (const ExecArgs *args, guint amax, ExecCpuRange run)
 {
@@ -88,11 +91,11 @@ spread_rows (const ExecArgs *args, guint amax, ExecCpuRange run)
     exec_cpu_spread (args, rows, (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols], run);
 }
 
-/* Reads `count` elements of a norm's input from element `at` on. Where the op `sum` is not NULL,
- * the input is its a + b: they are added, stored and read back, so that the norm sees the stored,
- * rounded values. */
+/* Reads `count` elements of a norm's input from element `at` on. `sum`, if not NULL, has the
+ * arguments of an op that adds first: then the input is its a + b, which is stored and read back,
+ * so that the norm sees the stored, rounded values. */
 static const float *
-read_first (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count, float *storage)
+read_input (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count, float *storage)
 {
   float a_storage[BLOCK], b_storage[BLOCK];
 
@@ -142,7 +145,7 @@ rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
   for (guint64 at = 0; at < cols; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, cols - at);
-      const float *in = read_first (args, sum, row * pitch + at, n, in_storage);
+      const float *in = read_input (args, sum, row * pitch + at, n, in_storage);
 
       exec_cpu_add_products (squares, in, in, n);
     }
@@ -324,7 +327,7 @@ find_statistics (const ExecArgs *args, const ExecArgs *sum, guint64 row, float *
   for (guint64 at = 0; at < cols; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, cols - at);
-      const float *in = read_first (args, sum, row * cols + at, n, in_storage);
+      const float *in = read_input (args, sum, row * cols + at, n, in_storage);
 
       for (guint64 i = 0; i < n; i++)
         sums[i % EXEC_CPU_LANES] += in[i];

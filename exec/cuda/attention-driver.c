@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Loads a GPU driver, or the toolkit's stub of one, so that cuDNN can be asked what attention needs
+ * on a machine without a GPU. */
 #include "config.h"
 
 #include "exec/cuda/attention-cudnn.h"

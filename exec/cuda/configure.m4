@@ -1,9 +1,9 @@
 dnl SPDX-License-Identifier: Apache-2.0
 dnl CUDA: nvcc, the runtime and cuBLASLt of one toolkit. cuDNN: beside it or in a folder of its own.
-dnl What kernels are compiled for is NVCCFLAGS: code for the data-centre GPUs of three generations
-dnl (the third where nvcc knows it), Hopper's with what it alone has, and what later ones translate
-dnl for themselves, which is of no one GPU's own. nvcc must compile with it: it is particular about
-dnl gcc. Where warnings are errors, registers that a kernel has no room for are one too.
+dnl NVCCFLAGS says what kernels are compiled for: by default code for the data-centre GPUs of three
+dnl generations (Ampere; Hopper with its own instructions, sm_90a; Blackwell where nvcc knows it), and
+dnl portable PTX, which drivers translate for later GPUs. A trial shows that nvcc compiles with it, as
+dnl nvcc accepts few versions of gcc. Where warnings are errors, so are register spills.
 dnl Headers are given as -isystem: our own warnings must not fire inside them.
 
 # fsdplan_libdir DIR: where a toolkit or library folder keeps its libraries.

@@ -38,7 +38,7 @@ take_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
   void *memory = NULL;
   if (needs->is_registered && self->comm->ops->take)
     {
-      self->memory_is_comms = TRUE;
+      self->is_memory_of_comm = TRUE;
       self->device.memory = self->comm->ops->take (self->comm, bytes, error);
       return self->device.memory != NULL;
     }
@@ -121,7 +121,7 @@ destroy_event (cudaEvent_t event)
 static void
 give_memory_back (CudaDevice *self)
 {
-  if (self->device.memory && self->memory_is_comms)
+  if (self->device.memory && self->is_memory_of_comm)
     self->comm->ops->give_back (self->comm, self->device.memory);
   else if (self->device.memory)
     CUDA_WARN (cudaFree (self->device.memory));

@@ -25,7 +25,7 @@ typedef struct
   ExecDevice device;
   const ExecKernels *kernels;
   ExecComm *comm;
-  gboolean memory_is_comms;             /* comm gave it */
+  gboolean is_memory_of_comm;           /* the memory was taken from comm */
   cudaStream_t streams[PLAN_N_STREAMS]; /* NULL: the schedule has no op there */
   cudaEvent_t copied[PLAN_N_STREAMS];   /* behind its last copy to or from the host */
   gboolean has_copies[PLAN_N_STREAMS];
@@ -42,8 +42,8 @@ typedef struct
   ExecCudaVarying *varying, *varying_host; /* on the device; pinned, where it is copied from */
   cudaEvent_t tail;      /* behind this rank's streams; NULL: no step is ever captured */
   cudaGraphExec_t graph; /* of all ranks that share the GPU; the first of them has it */
-  gboolean is_keeping;
-  guint8 *was_kept; /* per event of the schedule: whether its last record was captured */
+  gboolean is_keeping;   /* a step is being captured */
+  guint8 *was_kept;      /* per event of the schedule: whether its last record was captured */
 } CudaDevice;
 
 /* exec/cuda/device-cuda.c: copies in the direction `kind`, and records the stream's `copied` event

@@ -33,7 +33,8 @@ typedef struct
 /* Maps of each device that the thread has opened; ops are for the last one. */
 static __thread GPtrArray *opened;
 
-/* Whether products go by the counts of a map: not if its rows are sent to other ranks first. */
+/* Whether a row map gives the counts by which products are issued: a map by which rows are sent to
+ * other ranks does not; the receiver's own map does. */
 static gboolean
 is_of_products (const PlanOp *op)
 {
@@ -42,7 +43,7 @@ is_of_products (const PlanOp *op)
 }
 
 /* Counts the maps of a step, and the most experts that one of them has. Maps that are made one
- * after the other may lie at one place, so there are at most as many places. */
+ * after the other may lie in the same place, so there are at most as many places as maps. */
 static guint
 count_maps (const PlanSchedule *schedule, guint *out_experts)
 {
@@ -185,7 +186,7 @@ await_counts (const ExecArgs *args, const gint32 **out_rows)
 }
 
 static void
-move_on (ExecArgs *args, guint operand, gint64 elements)
+advance_operand (ExecArgs *args, guint operand, gint64 elements)
 {
   args->ptr[operand]
       = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
@@ -219,9 +220,9 @@ exec_cuda_grouped_gemm (const ExecArgs *args, void *stream)
         code = (int)cudaMemsetAsync (
             each.ptr[PLAN_REF_GEMM_out], 0,
             plan_dtype_bytes (each.dtype[PLAN_REF_GEMM_out], (guint64)(m * n)), stream);
-      move_on (&each, PLAN_REF_GEMM_out, m * n);
-      move_on (&each, PLAN_REF_GEMM_a, m * k);
-      move_on (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
+      advance_operand (&each, PLAN_REF_GEMM_out, m * n);
+      advance_operand (&each, PLAN_REF_GEMM_a, m * k);
+      advance_operand (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
     }
   return code;
 }

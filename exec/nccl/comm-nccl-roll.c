@@ -8,7 +8,7 @@
 #include "exec/comm/rendezvous.h"
 #include "exec/nccl/comm-nccl-private.h"
 
-#define DEFAULT_S 60 /* where ranks wait for each other without limit */
+#define DEFAULT_S 60 /* how long a roll call lasts where the run has no timeout */
 #define SHOWN_RANKS 8
 #define ALL_ANSWER "all ranks answer: one of them is late, or a GPU or the network stands still"
 

@@ -1,6 +1,6 @@
 dnl SPDX-License-Identifier: Apache-2.0
-dnl NCCL: beside the CUDA toolkit or in a folder of its own. Windows and what spares processors are
-dnl compiled where it has them, from 2.27 and 2.28 on.
+dnl NCCL: beside the CUDA toolkit or in a folder of its own. Symmetric windows (2.27) and gathers
+dnl that take no SMs (2.28) are used where its version has them.
 FSDPLAN_WITH([nccl], [NCCL], [NCCL],
   [AS_IF([test $have_cuda = no], [why="needs CUDA"],
      [dir=${dir:-$cuda_dir}

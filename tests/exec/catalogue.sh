@@ -1,6 +1,6 @@
 #!/bin/sh
-# How the catalogue is built and found: the same bytes each time, no half of one from broken tables,
-# and by the program wherever it is.
+# The catalogue: each build gives the same bytes, broken tables leave no half-made one, and the program
+# finds it beside itself.
 scratch=$(mktemp -d) || exit 99
 trap 'rm -rf "$scratch"' EXIT
 data=$top_srcdir/db/data
@@ -41,7 +41,7 @@ rm "$scratch/data/sources.csv"
 "$build" "$scratch/broken.db" "$scratch/data" 2>"$scratch/err" && fail "a missing table: accepted"
 grep -q 'sources.csv: No such file' "$scratch/err" || fail "a missing table: not named"
 
-# Beside the program, as it was built, without being told.
+# Without FSDPLAN_CATALOGUE the catalogue beside the program is used.
 unset FSDPLAN_CATALOGUE
 rows=$("$top_builddir/fsdplan" show --costs --format=csv | wc -l)
 [ "$rows" -gt 800 ] || fail "not found beside the program: $rows rows"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What emit writes, started as a user would, with launchers that only say what they were given: script,
-# line and job give Megatron-LM the same words; the Python call takes a mesh of all ranks.
+# What emit writes is started as a user would, with launchers that only note their arguments. The script,
+# the torchrun line and the Slurm job give Megatron-LM the same arguments; the Python call gets a device
+# mesh of all ranks.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -28,7 +29,7 @@ END
 chmod +x "$work"/bin/*
 command -v bash >/dev/null || exit 77
 
-# words KIND: what torchrun is given by what is written as KIND for $plan.
+# words KIND ADDRESS: the arguments that torchrun gets from what emit writes as KIND for $plan.
 words ()
 {
   fsdplan emit --as "$1" $plan >"$work/$1" 2>"$work/err" || complain "$1: $plan: $(cat "$work/err")"
@@ -69,7 +70,7 @@ connections=1
 same_words llama3-8b dgx-h100:2 stack=megatron strategy=optim tp=2
 connections=none
 
-# Without the first node's name a script for several stops and says so.
+# A script for several nodes fails with a message if MASTER_ADDR, the first node's name, is not set.
 plan="--model llama3-8b --cluster dgx-h100:4 --gbs 128"
 fsdplan emit --as megatron $plan >"$work/megatron"
 (cd "$work/run" && rm -f words && unset MASTER_ADDR && PATH=$work/bin:$PATH bash "$work/megatron") \
@@ -88,7 +89,7 @@ grep -q "fsdplan run --plan plan-7.txt --backend cuda " "$work/run/srun-words" |
 fsdplan show --plan "$work/run/plan-7.txt" >/dev/null || complain "the job's plan is none"
 rm "$work/bin/fsdplan"
 
-# The line says the same plan.
+# The mpirun line has the options of the same plan.
 fsdplan emit --as mpirun $plan --set dp_outer=2 --set recompute=selective \
   --set recompute_modules=mlp+core_attn >"$work/line" || complain "no line"
 grep -q "^mpirun -n 16 --map-by ppr:8:node fsdplan run " "$work/line" || complain "ranks of the line"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Weights go out to Hugging Face's names and come in again: of every family, from any sharding, bit for bit. What cannot
-# be written leaves nothing behind.
+# Weights are exported under Hugging Face's names and read again: bit for bit, for every family and from
+# any sharding. An export that fails leaves nothing behind.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -14,14 +14,15 @@ compare ()
   ! command -v python3 >"$work/out" || PYTHONDONTWRITEBYTECODE=1 python3 -I "$top_srcdir/tests/exec/export-files.py" "$@"
 }
 
-# check MODEL OPTION...: what is exported is the checkpoint's, and what starts from either has it unchanged
+# check MODEL OPTION...: the exported weights are those of the checkpoint; and runs that start from either,
+# at a learning rate of 0, export the same weights again
 n=0
 check ()
 {
   model=$1 at=$work/$((n += 1)) still=
   shift
   case $model in
-    *glm4_moe*) still="--bias-rate 0" ;; # which moves whatever the learning rate is
+    *glm4_moe*) still="--bias-rate 0" ;; # router biases move at a rate of their own
   esac
   mkdir "$at"
   fsdplan run --model "$model" $step --steps 2 --ranks 2 --save "$at/saved" "$@" >"$work/out"
@@ -67,7 +68,7 @@ check family=falcon,$sizes,kv_heads=1 --set strategy=optim
 check family=falcon,$sizes,kv_heads=2,shared_norm=off,qkv_bias=on,proj_bias=on,mlp_bias=on --set strategy=no_shard
 check family=mpt,layers=2,hidden=32,ffn=128,heads=4,vocab=61,max_seq=32 --set strategy=optim_grads
 
-# number formats: of products by default, and halves
+# number formats: by default that of products; fp16 if asked for
 at=$work/1
 fsdplan export "$at/saved" -o "$at/bf16" | grep -q "34 tensors in bf16, 35.0 KiB in 1 file"
 fsdplan export "$at/saved" -o "$at/fp16" --dtype fp16 >"$work/out"
@@ -77,7 +78,7 @@ for form in bf16 fp16; do
 done
 grep -q '"torch_dtype": "float16"' "$at/fp16/config.json"
 
-# a model of its config.json begins where its checkpoint does
+# a run from an exported folder, config.json and weights, has the losses of one from the checkpoint
 fsdplan run --model "$at/whole" --init "$at/whole" $step --steps 1 --format=csv | cut -d, -f2 >"$work/a"
 fsdplan run --model "$at/whole" --init "$at/saved" $step --steps 1 --format=csv | cut -d, -f2 >"$work/b"
 cmp "$work/a" "$work/b"

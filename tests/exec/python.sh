@@ -2,7 +2,7 @@
 # The Python package gives what the program prints, its errors with status and message, and the examples
 # that read JSON and CSV run. Skipped where there is no Python 3.8.
 set -eu
-unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries: other tests set it for the same plans
+unset FSDPLAN_DEBUG_CHECK # which checks every schedule of a search: other tests do it for the same plans
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit (sys.version_info < (3, 8))' 2>/dev/null || exit 77
 work=$(mktemp -d)
@@ -71,7 +71,7 @@ for status, words, wanted in [
         raise AssertionError(wanted)
 END
 
-# A program that is not there; one that prints what is no JSON.
+# A program that is missing; one that prints no JSON.
 FSDPLAN=$work/none "$python" -c '
 import fsdplan
 try: fsdplan.show()

@@ -93,7 +93,7 @@ fill_indices (CompareOperand *self, guint8 *at, GRand *rand)
 {
   for (guint64 i = 0; i < self->count; i++)
     {
-      gboolean is_absent = self->minus && g_rand_int_range (rand, 0, 5) == 0;
+      gboolean is_absent = self->has_minus && g_rand_int_range (rand, 0, 5) == 0;
       gint32 index = is_absent ? -1 : g_rand_int_range (rand, 0, self->limit);
 
       memcpy (at + sizeof index * i, &index, sizeof index);
@@ -214,7 +214,7 @@ tile (const CompareOperand *self, guint8 *allocation, gboolean is_back)
                          self->rows, self->cols / block, is_back);
 }
 
-/* The device's is in tiles. */
+/* Copies the contents to the device, which has scales in tiles. */
 static void
 send (const CompareOperand *self, const CompareDevice *device, guint64 bytes)
 {
@@ -232,7 +232,8 @@ whole_bytes (const CompareOperand *self)
   return self->at + self->bytes + GUARD;
 }
 
-/* Arrays of numbers may begin at any of them. */
+/* Arrays of numbers may begin at any number of the allocation, so that kernels meet unaligned
+ * operands. */
 void
 compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *rand)
 {
@@ -240,7 +241,7 @@ compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *
 
   self->bytes = plan_dtype_bytes (self->dtype, self->count);
   self->at = GUARD;
-  if (!self->is_whole && is_number (self->dtype) && g_rand_int_range (rand, 0, 3) == 0)
+  if (!self->is_aligned && is_number (self->dtype) && g_rand_int_range (rand, 0, 3) == 0)
     self->at += plan_dtype_bytes (self->dtype, (guint64)g_rand_int_range (rand, 1, 16));
   whole = whole_bytes (self);
   self->before = g_malloc (whole);
@@ -332,7 +333,7 @@ compare_operand_largest (const CompareOperand *self)
   return largest;
 }
 
-/* Of two that are not the same bits. */
+/* Whether two numbers of unlike bits are within the bound. */
 static gboolean
 is_within (CompareBound bound, double got, double want)
 {
@@ -341,7 +342,7 @@ is_within (CompareBound bound, double got, double want)
   return most > 0 && fabs (got - want) <= most;
 }
 
-/* Of every element Check is told only if it is wrong: it writes of each assertion, to a file. */
+/* Only elements that are wrong are told to Check, which writes every assertion to a file. */
 static void
 check_numbers (const CompareOperand *self, CompareBound bound, const char *what)
 {
@@ -373,8 +374,8 @@ check_sums (const CompareOperand *self, CompareBound bound, const char *what)
     }
 }
 
-/* e4m3 and e5m2 have NaNs of both signs, and which one is nobody's business; nor is what a block of
- * nvfp4 holds if its scale, or the tensor's, is no number. */
+/* e4m3 and e5m2 have NaNs of both signs, and any will do. Nor does it matter what a block of nvfp4
+ * holds if its scale, or the tensor's, is not a number. */
 static gboolean
 is_same_nan (const CompareOperand *self, guint64 i)
 {

@@ -18,7 +18,7 @@ typedef enum
   COMPARE_BITS,       /* any bits: infinities, NaNs, numbers of any size */
   COMPARE_MAGNITUDES, /* the same without a sign */
   COMPARE_BYTES,      /* of an array that holds no numbers: all bytes are equal */
-  COMPARE_INDEX,      /* in [0, limit); with `minus` now and then -1 */
+  COMPARE_INDEX,      /* in [0, limit); with has_minus sometimes -1 */
   COMPARE_SUM,        /* exact sums of squares */
 } CompareDraw;
 
@@ -27,8 +27,8 @@ typedef struct
   PlanDtype dtype;
   CompareDraw draw;
   gint32 limit;
-  gboolean minus;
-  gboolean is_whole;    /* begins where a piece of 16 bytes does; else anywhere, now and then */
+  gboolean has_minus;   /* COMPARE_INDEX: some indices are -1 */
+  gboolean is_aligned;  /* begins at a multiple of 16 bytes; else sometimes anywhere */
   guint64 count, bytes; /* bytes: of the array */
   /* The matrix whose blocks have the scales in this array: the device has them in tiles where tiles
    * are whole, the host in row order. 0: both have them in row order. */
@@ -50,7 +50,7 @@ PlanDtype compare_format (GRand *rand);
 void compare_operand_init (CompareOperand *self, const CompareDevice *device, GRand *rand);
 void compare_operand_clear (CompareOperand *self, const CompareDevice *device);
 
-/* Makes the CPU's result the contents at first. */
+/* Makes the CPU's result the contents to start from, on host and device. */
 void compare_operand_keep (CompareOperand *self, const CompareDevice *device);
 
 /* Copies the device's result to the host. */
@@ -65,8 +65,8 @@ double compare_operand_want (const CompareOperand *self, guint64 i);
 double
 compare_operand_largest (const CompareOperand *self); /* largest magnitude of the CPU's result */
 
-/* |got - want| <= absolute + relative * |want|; both 0: the same bits, but whichever NaN where
- * `any_nan`. Fails the test with `what`. */
+/* |got - want| <= absolute + relative * |want|. Where both are 0 the bits must be the same, except
+ * that with any_nan any NaN will do for a NaN. Fails the test with `what`. */
 typedef struct
 {
   double absolute, relative;

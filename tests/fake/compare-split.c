@@ -56,7 +56,7 @@ take_indices (CompareOperand *self, gint64 count, gint64 limit, gboolean minus, 
   *self = (CompareOperand){ .dtype = PLAN_DTYPE_I32,
                             .draw = COMPARE_INDEX,
                             .limit = (gint32)limit,
-                            .minus = minus,
+                            .has_minus = minus,
                             .count = (guint64)count };
   compare_operand_init (self, device, rand);
 }

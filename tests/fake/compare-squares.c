@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* e4m3 in blocks of 128 and in squares of that side: the device's kernels are the CPU's, of
- * matrices both ways round, and of parts of parameters that cut squares anywhere. */
+/* e4m3 in blocks of 128 and in squares of 128 x 128: the device's kernels give the CPU's bits, for
+ * matrices and their transposes, and for parts of parameters that begin and end anywhere in a
+ * square. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -23,7 +24,7 @@ sides (GRand *rand, gint most)
 }
 
 static void
-take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, guint64 count, GRand *rand)
+draw_operand (CompareOperand *self, PlanDtype dtype, CompareDraw draw, guint64 count, GRand *rand)
 {
   *self = (CompareOperand){ .dtype = dtype, .draw = draw, .count = MAX (count, 1), .limit = 256 };
   compare_operand_init (self, device, rand);
@@ -45,8 +46,8 @@ must (int code, const char *what)
                  error ? error : "");
 }
 
-/* Some rows, or columns, of other sizes: zeros, the least and the largest numbers, and those next
- * to where scales double. */
+/* Gives some rows and columns other magnitudes: zeros, the smallest and the largest numbers, and
+ * numbers next to those at which a scale doubles. */
 static void
 plant_sizes (CompareOperand *self, guint64 rows, guint64 cols, GRand *rand)
 {
@@ -73,7 +74,8 @@ plant_sizes (CompareOperand *self, guint64 rows, guint64 cols, GRand *rand)
   compare_operand_keep (self, device);
 }
 
-/* Codes, then scales: equal, whichever NaN; whatever lies behind them is untouched. */
+/* Checks the codes and the scales behind them: they must be equal, though any NaN will do for a
+ * NaN; memory behind them is untouched. */
 static void
 check_blocks (CompareOperand *self, guint64 codes, guint64 scales, const char *what)
 {
@@ -111,23 +113,24 @@ START_TEST (matrices_are_the_cpus)
   const PlanDtype dtype = _i % 2 ? PLAN_DTYPE_FP8_128X128 : PLAN_DTYPE_FP8_1X128;
   const PlanDtype source = compare_format (rand);
   const guint64 rows = sides (rand, 3), cols = sides (rand, 6), n = rows * cols;
-  const gboolean turns = _i / 4 % 3 > 0;
+  const gboolean transposes = _i / 4 % 3 > 0;
   PlanOp op = { .kind = PLAN_OP_QUANTIZE, .dims = { (gint64)rows, (gint64)cols } };
   ExecArgs cpu = { .op = &op }, cuda = cpu;
   CompareOperand row, col, in;
-  take (&row, PLAN_DTYPE_U8, COMPARE_BYTES, plan_dtype_bytes (dtype, n), rand);
-  take (&col, PLAN_DTYPE_U8, COMPARE_BYTES, plan_dtype_bytes (dtype, n), rand);
-  take (&in, source, _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, n, rand);
+  draw_operand (&row, PLAN_DTYPE_U8, COMPARE_BYTES, plan_dtype_bytes (dtype, n), rand);
+  draw_operand (&col, PLAN_DTYPE_U8, COMPARE_BYTES, plan_dtype_bytes (dtype, n), rand);
+  draw_operand (&in, source, _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, n, rand);
   if (_i % 5 > 1)
     plant_sizes (&in, rows, cols, rand);
   point (&cpu, &cuda, 0, &row, dtype);
-  if (turns)
+  if (transposes)
     point (&cpu, &cuda, 1, &col, dtype);
   point (&cpu, &cuda, 2, &in, source);
   exec_cpu_quantize (&cpu);
   must (exec_cuda_quantize (&cuda, NULL), "quantize");
   check_blocks (&row, n, scales_of (dtype, rows, cols), "rows");
-  check_blocks (&col, turns ? n : 0, turns ? scales_of (dtype, cols, rows) : 0, "columns");
+  check_blocks (&col, transposes ? n : 0, transposes ? scales_of (dtype, cols, rows) : 0,
+                "columns");
   compare_operand_fetch (&in, device);
   compare_operand_check (&in, (CompareBound){ .any_nan = TRUE }, "in");
   compare_operand_clear (&in, device);
@@ -140,11 +143,12 @@ enum
   AMAX,
   SCALES,
   IN,
-  TURNED,
+  TRANSPOSED,
   N_OPERANDS
 };
 
-/* All of it; a part that cuts squares, or pieces of eight elements too. */
+/* Draws the part: the whole parameter; a part that cuts squares; or one that also cuts pieces of
+ * eight elements. Returns its number of elements. */
 static guint64
 draw_part (ExecParam *param, int seed, GRand *rand)
 {
@@ -157,7 +161,8 @@ draw_part (ExecParam *param, int seed, GRand *rand)
   return (guint64)g_rand_int_range (rand, 0, (gint32)(n - param->first) + 1);
 }
 
-/* A rank's part of a parameter: magnitudes raised, then quantised, then all of it turned. */
+/* A rank's part of a parameter: its magnitudes are raised, it is quantised, then the whole
+ * parameter is transposed. */
 START_TEST (parts_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -167,12 +172,12 @@ START_TEST (parts_are_the_cpus)
   ExecParam param = { rows, cols, 0, PLAN_DTYPE_SIDE };
   const guint64 count = draw_part (&param, _i, rand);
   CompareOperand operand[N_OPERANDS];
-  take (&operand[OUT], PLAN_DTYPE_U8, COMPARE_BYTES, n, rand);
-  take (&operand[AMAX], PLAN_DTYPE_FP32, COMPARE_POSITIVE, squares, rand);
-  take (&operand[SCALES], PLAN_DTYPE_FP32, COMPARE_POSITIVE, squares, rand);
-  take (&operand[IN], source, _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
-  take (&operand[TURNED], PLAN_DTYPE_U8, COMPARE_BYTES,
-        plan_dtype_bytes (PLAN_DTYPE_FP8_128X128, n), rand);
+  draw_operand (&operand[OUT], PLAN_DTYPE_U8, COMPARE_BYTES, n, rand);
+  draw_operand (&operand[AMAX], PLAN_DTYPE_FP32, COMPARE_POSITIVE, squares, rand);
+  draw_operand (&operand[SCALES], PLAN_DTYPE_FP32, COMPARE_POSITIVE, squares, rand);
+  draw_operand (&operand[IN], source, _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
+  draw_operand (&operand[TRANSPOSED], PLAN_DTYPE_U8, COMPARE_BYTES,
+                plan_dtype_bytes (PLAN_DTYPE_FP8_128X128, n), rand);
 
   PlanOp amax = { .kind = PLAN_OP_PARAM_AMAX, .dims = { (gint64)count, (gint64)squares } };
   ExecArgs cpu = { .op = &amax, .param = param }, cuda = cpu;
@@ -192,9 +197,9 @@ START_TEST (parts_are_the_cpus)
   exec_cpu_param_quantize (&cpu);
   must (exec_cuda_param_quantize (&cuda, NULL), "param_quantize");
 
-  PlanOp turn = { .kind = PLAN_OP_TRANSPOSE, .dims = { (gint64)rows, (gint64)cols } };
-  cpu = cuda = (ExecArgs){ .op = &turn };
-  point (&cpu, &cuda, 0, &operand[TURNED], PLAN_DTYPE_FP8_128X128);
+  PlanOp transpose = { .kind = PLAN_OP_TRANSPOSE, .dims = { (gint64)rows, (gint64)cols } };
+  cpu = cuda = (ExecArgs){ .op = &transpose };
+  point (&cpu, &cuda, 0, &operand[TRANSPOSED], PLAN_DTYPE_FP8_128X128);
   point (&cpu, &cuda, 1, &operand[OUT], PLAN_DTYPE_E4M3);
   cpu.blocks[1].format = cuda.blocks[1].format = PLAN_DTYPE_FP8_128X128;
   cpu.blocks[1].scales = operand[SCALES].want + operand[SCALES].at;
@@ -202,7 +207,7 @@ START_TEST (parts_are_the_cpus)
   exec_cpu_transpose (&cpu);
   must (exec_cuda_transpose (&cuda, NULL), "transpose");
 
-  check_blocks (&operand[TURNED], n, plan_dtype_square_scales (cols, rows), "turned");
+  check_blocks (&operand[TRANSPOSED], n, plan_dtype_square_scales (cols, rows), "transposed");
   check_blocks (&operand[OUT], n, 0, "the part");
   check_blocks (&operand[AMAX], 0, squares, "magnitudes");
   check_blocks (&operand[SCALES], 0, squares, "scales");
@@ -220,9 +225,10 @@ START_TEST (other_shapes_are_refused)
   args.dtype[0] = args.dtype[1] = PLAN_DTYPE_FP8_1X128;
   ck_assert_int_ne (exec_cuda_quantize (&args, NULL), 0);
   op.dims[1] = PLAN_DTYPE_SIDE;
-  args.dtype[1] = PLAN_DTYPE_FP8_128X128; /* both ways round in one format */
+  args.dtype[1] = PLAN_DTYPE_FP8_128X128; /* a matrix and its transpose have the same format */
   ck_assert_int_ne (exec_cuda_quantize (&args, NULL), 0);
-  op.kind = PLAN_OP_TRANSPOSE; /* blocks of a row have directions */
+  op.kind = PLAN_OP_TRANSPOSE; /* only squares can be transposed: blocks of a row would become
+                                  blocks of a column */
   args.dtype[0] = args.dtype[1] = PLAN_DTYPE_FP8_1X128;
   ck_assert_int_ne (exec_cuda_transpose (&args, NULL), 0);
   ck_assert_ptr_null (device->wait ());

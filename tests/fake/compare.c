@@ -194,7 +194,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
   CompareOperand *self = &call->operand[i];
 
   self->dtype = format_of (call, i, rand);
-  self->is_whole = call->is_plain;
+  self->is_aligned = call->is_plain;
   if (what == 'q' && self->dtype != PLAN_DTYPE_MXFP8 && self->dtype != PLAN_DTYPE_NVFP4)
     op->dims[1] = compare_odd_size (rand, 300); /* has no blocks */
   self->count = what == 'w' ? scratch_of (op) : plan_op_ref_elements (op, i, 1);
@@ -212,7 +212,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
     case 'i':
     case 't':
       self->draw = COMPARE_INDEX;
-      self->minus = what == 't';
+      self->has_minus = what == 't';
       self->limit = (gint32)op->dims[what == 't' ? 1 : plan_op_n_dims (op->kind) - 1];
       break;
     case 's':

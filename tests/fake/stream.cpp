@@ -10,13 +10,13 @@
 namespace fake
 {
 
-/* What was captured, in the order it was issued in; `slot` is a recording of an event. */
+/* A captured operation; nodes are in the order of issue. `slot` counts the recordings of events. */
 struct Node
 {
   enum Kind
   {
     WORK,
-    APART, /* without the runtime */
+    APART, /* work that must not hold the runtime's lock: see fake_order_keep */
     RECORD,
     WAIT
   } kind;
@@ -33,7 +33,7 @@ struct Graph
   enum cudaStreamCaptureMode mode;
   GThread *thread;
   bool is_invalid = false;
-  unsigned handles = 0; /* that a program has; events may know of it longer */
+  unsigned handles = 0; /* of the program: it may free the graph while events still refer to it */
   std::vector<Node> nodes;
   std::map<Stream *, Clock> clocks; /* of the streams that are captured, in nodes */
   std::vector<Clock> recorded;      /* by slot */
@@ -215,8 +215,8 @@ event_of (cudaEvent_t event)
   return nullptr;
 }
 
-/* In a captured stream: the stream goes on after the recording, which makes it part of the same
- * capture. */
+/* A wait in a capture: the stream goes on after the recording of the event, and becomes part of the
+ * event's capture. */
 cudaError_t
 capture_wait (Stream *stream, Event *event)
 {
@@ -278,7 +278,7 @@ stalled (Stream *stream)
 /* Operations that a stream takes behind one that does not end. */
 const unsigned QUEUE = 1024;
 
-/* Makes room for another operation; without any the host stays until the stream goes on. */
+/* Makes room for another operation. If there is none, the host waits until the stream goes on. */
 void
 queue_up (Stream *stream)
 {

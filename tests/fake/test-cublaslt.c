@@ -18,7 +18,7 @@
   OK (cublasLtMatmulDescSetAttribute (desc, CUBLASLT_MATMUL_DESC_##attribute, &(value), \
                                       sizeof (value)))
 
-/* A product whose sizes, formats and all else tests change before they ask for it. */
+/* A product that a test describes: it changes the members that it is about. */
 typedef struct
 {
   guint64 m, n, k;
@@ -88,14 +88,14 @@ new_layout (cudaDataType type, guint64 rows, guint64 cols, gint64 ld, gint32 bat
 static void
 describe (const Case *self)
 {
-  const gint32 turned = CUBLAS_OP_T;
+  const gint32 transposed = CUBLAS_OP_T;
   const guint32 bias = CUBLASLT_EPILOGUE_BIAS;
 
   OK (cublasLtMatmulDescCreate (&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   if (self->op_a)
-    SET (desc, TRANSA, turned);
+    SET (desc, TRANSA, transposed);
   if (self->op_b)
-    SET (desc, TRANSB, turned);
+    SET (desc, TRANSB, transposed);
   if (self->has_bias)
     {
       SET (desc, EPILOGUE, bias);
@@ -136,7 +136,7 @@ finish (void)
   return fake_cuda_finish ();
 }
 
-/* The algorithms there are for the product. */
+/* Asks the heuristic for the product's algorithms. */
 static cublasStatus_t
 propose (const Case *self, cublasLtMatmulHeuristicResult_t results[4], int *out_found)
 {
@@ -152,7 +152,7 @@ propose (const Case *self, cublasLtMatmulHeuristicResult_t results[4], int *out_
   *out_found = 0;
   status = cublasLtMatmulAlgoGetHeuristic (handle, desc, a_layout, b_layout, c_layout, d_layout,
                                            preference, 4, results, out_found);
-  if (*out_found > 0) /* the last one says that it is none */
+  if (*out_found > 0) /* the last proposal has a state that is not success, as real ones may */
     ck_assert_int_eq (results[--*out_found].state, CUBLAS_STATUS_NOT_SUPPORTED);
   OK (cublasLtMatmulPreferenceDestroy (preference));
   return status;
@@ -160,9 +160,9 @@ propose (const Case *self, cublasLtMatmulHeuristicResult_t results[4], int *out_
 
 /* --- products ----------------------------------------------------------------------------- */
 
-/* On the device, from numbers of the host. */
+/* Copies numbers to device memory, in a format. */
 static void *
-take (cudaDataType type, const float *from, guint64 count)
+copy_in (cudaDataType type, const float *from, guint64 count)
 {
   g_autofree guint8 *narrow = g_malloc (count * 4);
   guint64 bytes = type == CUDA_R_32F ? 4 * count : type == CUDA_R_16BF ? 2 * count : count;
@@ -211,8 +211,8 @@ START_TEST (lt_equals_the_cpu)
   g_autofree float *b = random_numbers (rand, (guint64)(k * n));
   g_autofree float *want = g_new (float, (guint64)(m * n)), *got = g_new (float, (guint64)(m * n));
   Case product = bf16;
-  void *at_a = take (CUDA_R_16BF, a, (guint64)(m * k)),
-       *at_b = take (CUDA_R_16BF, b, (guint64)(k * n));
+  void *at_a = copy_in (CUDA_R_16BF, a, (guint64)(m * k)),
+       *at_b = copy_in (CUDA_R_16BF, b, (guint64)(k * n));
   void *out;
 
   exec_gemm_fp32 (m, n, k, layout, a, b, want);
@@ -253,8 +253,9 @@ START_TEST (lt_strides_batches_and_biases)
   g_autofree float *a = random_numbers (rand, 3 * size_a), *b = random_numbers (rand, 3 * size_b);
   g_autofree float *before = random_numbers (rand, 3 * size_d), *bias = random_numbers (rand, 16);
   g_autofree guint16 *got = g_new (guint16, 3 * size_d);
-  void *at_a = take (CUDA_R_16BF, a, 3 * size_a), *at_b = take (CUDA_R_16BF, b, 3 * size_b);
-  void *at_d = take (CUDA_R_16BF, before, 3 * size_d), *at_bias = take (CUDA_R_16BF, bias, 16);
+  void *at_a = copy_in (CUDA_R_16BF, a, 3 * size_a), *at_b = copy_in (CUDA_R_16BF, b, 3 * size_b);
+  void *at_d = copy_in (CUDA_R_16BF, before, 3 * size_d),
+       *at_bias = copy_in (CUDA_R_16BF, bias, 16);
 
   product.ld_a = ld_a;
   product.ld_b = ld_b;
@@ -299,8 +300,8 @@ START_TEST (lt_scales_fp8)
   g_autofree float *a = random_numbers (rand, 512), *b = random_numbers (rand, 256);
   float amax, want_amax = 0;
   guint8 got[128];
-  float *at_scales = take (CUDA_R_32F, scales, 3), *at_amax = take (CUDA_R_32F, scales, 1);
-  void *at_a = take (CUDA_R_8F_E4M3, a, 512), *at_b = take (CUDA_R_8F_E5M2, b, 256), *at_d;
+  float *at_scales = copy_in (CUDA_R_32F, scales, 3), *at_amax = copy_in (CUDA_R_32F, scales, 1);
+  void *at_a = copy_in (CUDA_R_8F_E4M3, a, 512), *at_b = copy_in (CUDA_R_8F_E5M2, b, 256), *at_d;
   Case product = bf16;
 
   product.type_a = CUDA_R_8F_E4M3;
@@ -554,10 +555,10 @@ static const struct
   { "fp8", { SIZES, FP8, TN }, 90, DONE },
   { "fp8 on Ampere", { SIZES, FP8, TN }, 80, REFUSED },
   { "fp8 on Ada", { SIZES, FP8, TN }, 89, DONE },
-  { "fp8, neither turned", { SIZES, FP8 }, 90, REFUSED },
-  { "fp8, both turned", { SIZES, FP8, TN, .op_b = TRUE }, 90, REFUSED },
-  { "fp8, the other turned, on B200", { SIZES, FP8, .op_b = TRUE }, 100, DONE },
-  { "fp8, neither turned, on RTX 6000", { SIZES, FP8 }, 120, REFUSED },
+  { "fp8, neither transposed", { SIZES, FP8 }, 90, REFUSED },
+  { "fp8, both transposed", { SIZES, FP8, TN, .op_b = TRUE }, 90, REFUSED },
+  { "fp8, the other transposed, on B200", { SIZES, FP8, .op_b = TRUE }, 100, DONE },
+  { "fp8, neither transposed, on RTX 6000", { SIZES, FP8 }, 120, REFUSED },
   { "e5m2 twice", { SIZES, FORMATS (8F_E5M2, 8F_E5M2, 16BF, 16BF), TN }, 90, REFUSED },
   { "e5m2 first", { SIZES, FORMATS (8F_E5M2, 8F_E4M3, 16BF, 16BF), TN }, 90, DONE },
   { "e4m3 into e5m2", { SIZES, FORMATS (8F_E4M3, 8F_E4M3, 16BF, 8F_E5M2), TN }, 90, REFUSED },
@@ -576,7 +577,7 @@ static const struct
     { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), TN, SCALES, .scale_mode = 1 },
     100,
     DONE },
-  { "nvfp4, the other turned",
+  { "nvfp4, the other transposed",
     { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), .op_b = TRUE, SCALES, .scale_mode = 1 },
     100,
     REFUSED },
@@ -598,8 +599,11 @@ static const struct
     { SIZES, FORMATS (4F_E2M1, 4F_E2M1, 16BF, 16BF), TN, SCALES, .scale_mode = 1 },
     90,
     REFUSED },
-  { "mxfp8, neither turned, on B200", { SIZES, FP8, SCALES, .scale_mode = 2 }, 100, DONE },
-  { "mxfp8, neither turned, on RTX 6000", { SIZES, FP8, SCALES, .scale_mode = 2 }, 120, REFUSED },
+  { "mxfp8, neither transposed, on B200", { SIZES, FP8, SCALES, .scale_mode = 2 }, 100, DONE },
+  { "mxfp8, neither transposed, on RTX 6000",
+    { SIZES, FP8, SCALES, .scale_mode = 2 },
+    120,
+    REFUSED },
   { "mxfp8 of 48 terms",
     { .m = 32, .n = 16, .k = 48, FP8, TN, SCALES, .scale_mode = 2 },
     100,
@@ -618,7 +622,7 @@ static const struct
     REFUSED },
   { "squares on Ada", { SIZES, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = VEC }, 89, REFUSED },
   { "squares on B200", { SIZES, FP8, TN, SCALES, .scale_mode = BLK, .mode_b = VEC }, 100, REFUSED },
-  { "squares, neither turned",
+  { "squares, neither transposed",
     { SIZES, FP8, SCALES, .scale_mode = BLK, .mode_b = VEC },
     90,
     REFUSED },

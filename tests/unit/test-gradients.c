@@ -14,12 +14,13 @@
 #include <check.h>
 #include <stdio.h>
 
-/* Half a difference; its error is of the order of the square. */
+/* Each weight is moved by this much both ways; the error of the slope is of the order of its
+ * square. */
 #define STEP 2e-5
 #define BOUND 1e-6 /* of the largest gradient of the model */
 
-/* The weights that the evaluator begins with, in the order in which it asks for them: as often as
- * ranks have layers together, each time with rows behind a vocabulary that pad it. */
+/* The weights that the evaluator begins with, in the order in which it asks for them. Each
+ * tensor-parallel rank asks for all of them; the vocabulary may be padded, with rows of zeros. */
 static double *weights;
 static gboolean *begins; /* whether a tensor begins with that weight */
 static guint64 n_weights, asked;
@@ -72,8 +73,8 @@ exec_evaluator_rate (const ExecJob *job, gint64 step)
   return job->constants.lr;
 }
 
-/* One step of plain gradient descent at a rate of 1 from `weights`: its loss, and where it leads.
- */
+/* One step of plain gradient descent at a rate of 1 from `weights`: gives its loss, and the weights
+ * after it. */
 static void
 descend (const ExecJob *job, ExecResult *out_result)
 {
@@ -124,8 +125,9 @@ check_gradients (const ExecJob *job)
     }
 }
 
-/* Of ranks that have layers or sequences together, each with its part of every parameter: the
- * losses, and where their steps lead, are those of the whole, but for rounding. */
+/* Compares a split run with the whole one. Ranks of a tensor-parallel or context-parallel group,
+ * each with its part of every parameter, must have the same losses and the same weights after the
+ * step, but for rounding. */
 typedef struct
 {
   const PlanModel *model;
@@ -274,7 +276,8 @@ START_TEST (gradients_are_differences_of_the_loss)
 }
 END_TEST
 
-/* Without experts and a norm that both branches read; the vocabulary is padded. */
+/* Models for splits: without experts, and without a norm that both branches read. The vocabulary is
+ * padded. */
 static const char *const split_kinds[] = {
   "family=llama,tied=off",
   "family=gpt2,tied=on",
@@ -322,10 +325,10 @@ START_TEST (parts_have_the_gradients_of_the_whole)
       const char *common = i % 2 == 0 ? "stack=native compute=fp32 optimizer=sgd mbs=2 gbs=8 "
                                       : "stack=native compute=fp32 optimizer=sgd mbs=2 gbs=8 "
                                         "hidden_dropout=0.25 ";
-      const char *weights_too = is_latent || i % 2 == 0 ? "" : "attention_dropout=0.4 ";
+      const char *more_dropout = is_latent || i % 2 == 0 ? "" : "attention_dropout=0.4 ";
       const char *documents = strstr (splits[i].words, "doc_tokens");
-      g_autofree char *words = g_strconcat (common, weights_too, documents ? documents : "", NULL);
-      g_autofree char *split = g_strconcat (common, weights_too, splits[i].words, NULL);
+      g_autofree char *words = g_strconcat (common, more_dropout, documents ? documents : "", NULL);
+      g_autofree char *split = g_strconcat (common, more_dropout, splits[i].words, NULL);
       g_autoptr (PlanCluster) two = exec_probe_processors (2, &error);
       g_autoptr (PlanCluster) more = exec_probe_processors (splits[i].ranks, &error);
       g_autoptr (PlanCase) of = test_case (model, two, words);

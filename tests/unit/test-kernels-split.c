@@ -14,7 +14,8 @@
 
 #define MAX_PARTS 4
 
-/* `rows` of what has `whole` entries, in parts of `each`. */
+/* `rows` rows over a vocabulary of `whole` entries, which is cut into `parts` parts of `each`
+ * entries. */
 typedef struct
 {
   PlanDtype format;
@@ -81,7 +82,8 @@ find_stats (const Case *c, const Tensor *logits, const Tensor *targets, Tensor *
     }
 }
 
-/* Of one part: its probabilities, and its gradient by two kernels and by one. */
+/* Checks one part: its probabilities, and that the gradient is the same by two kernels and by the
+ * fused one. */
 static void
 check_part (const Case *c, guint part, const Tensor *logits, const Tensor *targets,
             const Tensor *stats, const Tensor *want, Tensor *loss)
@@ -108,7 +110,7 @@ check_part (const Case *c, guint part, const Tensor *logits, const Tensor *targe
         else
           ck_assert_double_eq_tol (found, ((float *)want->data)[row * c->whole + at], 1e-6);
       }
-  /* `logits` is given up here. */
+  /* The fused kernel overwrites `logits`. */
   run_kernel (PLAN_OP_LOSS_GRAD, OPERANDS (&again, logits, targets, NULL, stats), dims, c->format);
   for (gint64 row = 0; row < c->rows; row++)
     ck_assert_mem_eq (
@@ -148,7 +150,8 @@ START_TEST (parts_of_a_loss_are_the_loss)
 }
 END_TEST
 
-/* What a part does not have is nothing in it: the sum of parts is the whole, to the bit. */
+/* A part gives 0 for tokens that it does not have, so the sum of all parts is the result of the
+ * whole table, bit for bit. */
 START_TEST (parts_of_a_table_are_the_table)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);

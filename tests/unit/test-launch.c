@@ -93,7 +93,7 @@ START_TEST (launch_names_what_is_wrong)
 }
 END_TEST
 
-START_TEST (launch_is_not_everywhere)
+START_TEST (no_launch_without_its_variables)
 {
   guint local_rank;
 
@@ -108,7 +108,7 @@ START_TEST (launch_is_not_everywhere)
 }
 END_TEST
 
-/* What is not there is said with how to get it, by every call. */
+/* Every call that needs a missing library says that it is missing and how to get it. */
 START_TEST (libraries_are_looked_for_late)
 {
   ExecLate none = { .name = "libimagined.so.7", .remedy = "imagine it" };
@@ -137,7 +137,7 @@ main (void)
 
   tcase_add_loop_test (tcase, launch_reads_the_environment, 0, G_N_ELEMENTS (good));
   tcase_add_loop_test (tcase, launch_names_what_is_wrong, 0, G_N_ELEMENTS (bad));
-  tcase_add_test (tcase, launch_is_not_everywhere);
+  tcase_add_test (tcase, no_launch_without_its_variables);
   tcase_add_test (tcase, libraries_are_looked_for_late);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);

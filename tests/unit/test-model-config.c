@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A config.json of a llama, into which the keys are put that a test is about. */
+/* A config.json of a llama, into which a test puts the keys that it is about. */
 static char *
 config_with (const char *keys)
 {
@@ -41,8 +41,8 @@ START_TEST (config_is_read)
 }
 END_TEST
 
-/* The model text that a config.json becomes. The first file of each family has only the keys that
- * it must have: everything else is transformers' default. */
+/* What model text a config.json becomes. The first of each family has only the keys that it must
+ * have: all else is transformers' default. */
 static const struct
 {
   const char *config, *text;
@@ -429,8 +429,7 @@ START_TEST (config_is_written)
   static const char *const families[]
       = { "llama",       "mistral", "qwen2",    "qwen3",  "gpt2",  "gemma",     "gemma2",
           "gemma3_text", "phi3",    "gpt_neox", "falcon", "bloom", "qwen2_moe", NULL };
-  const gboolean
-      is_unsaid /* a config.json of gemma cannot say it: transformers has one activation */
+  const gboolean is_unsaid /* transformers has one activation for gemma */
       = g_str_equal (model->family, "gemma") && model->activation != PLAN_ACTIVATION_GELU_TANH;
   if (!g_strv_contains (families, model->family) || is_unsaid)
     return;

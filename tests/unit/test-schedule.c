@@ -215,7 +215,8 @@ START_TEST (ops_must_use_memory_that_is_taken)
 }
 END_TEST
 
-/* What a missing wait does: each of these lacks one. */
+/* Ops on two streams that use the same buffer must be ordered by events. The schedules that fail
+ * lack one wait. */
 START_TEST (streams_must_be_ordered)
 {
   assert_check_passes ("alloc compute buf=w\n"
@@ -233,7 +234,7 @@ START_TEST (streams_must_be_ordered)
                       "free compute buf=w\n",
                       "w may still be in use on another stream");
   assert_check_fails ("zero compute out=w count=16 wait=e[1]\n", "which nothing records before");
-  /* taking memory counts: who had it before must be done with it */
+  /* taking memory is a use of it, too: its last owner must be done with it */
   assert_check_fails ("alloc compute buf=a[0]\nzero compute out=a[0] count=8\n"
                       "free compute buf=a[0]\nalloc compute buf=w\n"
                       "zero gather out=w count=16 record=done\n"
@@ -305,7 +306,7 @@ START_TEST (the_cursor_names_units)
 }
 END_TEST
 
-/* Chunks of units: the loop stands at the first unit of each. */
+/* A loop over chunks of two units stands at the first unit of each. */
 START_TEST (repeats_take_long_steps)
 {
   g_autoptr (GError) error = NULL;
@@ -350,8 +351,8 @@ START_TEST (ops_touch_what_their_dims_say)
 }
 END_TEST
 
-/* Where keys are another rank's, the gradient is that of the queries alone; sums of a norm's
- * gradients have its columns. */
+/* dqkv is the gradient of queries alone where the keys are another rank's (kv); a norm's sums over
+ * rows have one entry for each column and gradient. */
 START_TEST (sizes_follow_from_operands_and_kinds)
 {
   PlanOp op;
@@ -373,8 +374,8 @@ START_TEST (sizes_follow_from_operands_and_kinds)
 }
 END_TEST
 
-/* Every operand of every op has a size that its dims give: at least one element where all dims are
- * one, but for what is not data. */
+/* With all dims 1 every operand of data has at least one element; operands for memory ops, scratch
+ * and INIT have none. */
 START_TEST (every_operand_has_a_size)
 {
   for (PlanOpKind kind = 0; kind < PLAN_N_OPS; kind++)
@@ -394,7 +395,8 @@ START_TEST (every_operand_has_a_size)
 }
 END_TEST
 
-/* The steps of a pipeline's stages, and what is said of them; NULL: nothing. */
+/* The steps of a pipeline's three stages, in words (see stage_of), and the message of the check;
+ * NULL: it passes. */
 static const struct
 {
   const char *steps[3], *message;
@@ -411,7 +413,9 @@ static const struct
   { { "SEND0", "", "" }, "trades with stage 0" },
 };
 
-/* A rank's schedule of such words. */
+/* A stage's schedule of words. SUM is an all-reduce of all stages; the others trade with the stage
+ * that their digit names: SEND, TAKE, BOTH (send and take), LESS (take half as many elements), WIDE
+ * (take fp32). */
 static PlanSchedule *
 stage_of (const char *words, int rank)
 {

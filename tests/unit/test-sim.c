@@ -134,8 +134,8 @@ START_TEST (products_miss_what_collectives_keep)
 }
 END_TEST
 
-/* Two that want all of a link: the later one has half of it until the first is over. What goes over
- * the network meets neither. */
+/* Two ops want all of a link: the later one has half of it until the first ends. An op on the
+ * network is slowed by neither. */
 START_TEST (links_are_shared_evenly)
 {
   const SimLoad loads[] = { { { [SIM_SHARED_LINK] = 1000 } },
@@ -179,8 +179,7 @@ START_TEST (later_ops_slow_nothing)
 }
 END_TEST
 
-/* The caching allocator by hand: segments of 2 MiB for small requests, of 20 MiB below 10 MiB, else
- * of their own; a freed block serves the next request that fits. */
+/* One stream with `ns` of ops of this load, ten of them. */
 static SimSlowdownStream
 stream_of (SimLoad load, gint64 ns)
 {
@@ -213,7 +212,7 @@ START_TEST (sums_say_what_is_slowed_at_least)
   ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 0); /* copies feel nothing of it */
   beside[0] = beside[1] = stream_of ((SimLoad){ { 900 } }, 111);
   ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 20);
-  /* What is seldom is left out of the kinds; what was subtracted is gone. */
+  /* Rare loads are left out of a stream's kinds; a sum from which all was subtracted is empty. */
   sim_slowdown_add (&gather, collective, 80, 800);
   sim_slowdown_add (&gather, copy, 1, 50);
   ck_assert_uint_eq (sim_slowdown_stream (&gather).n_kinds, 1);
@@ -226,6 +225,8 @@ START_TEST (sums_say_what_is_slowed_at_least)
 }
 END_TEST
 
+/* The caching allocator by hand: segments of 2 MiB for small requests, of 20 MiB below 10 MiB, else
+ * of their own; a freed block serves the next request that fits. */
 START_TEST (the_caching_allocator_keeps_segments)
 {
   g_autoptr (GError) error = NULL;

@@ -347,8 +347,8 @@ rope (Rope shape, Array qkv)
       piece.at = (row + line) * shape.width + shape.first + pair;
       if (is_there)
         {
-          ask_for (qkv, piece.at + head * shape.dim);
-          ask_for (qkv, piece.at + head * shape.dim + shape.half);
+          prefetch (qkv, piece.at + head * shape.dim);
+          prefetch (qkv, piece.at + head * shape.dim + shape.half);
         }
       const Turns &turns = find_turns (shape, row);
       for (unsigned i = 0; i < PIECE; i++)

@@ -302,7 +302,7 @@ fetch (const Array &array, uint64_t at, unsigned n)
 
 /* Prefetches an element and its neighbours into L2. */
 __device__ inline void
-ask_for (const Array &array, uint64_t at)
+prefetch (const Array &array, uint64_t at)
 {
 #ifdef __CUDA_ARCH__
   asm("prefetch.global.L2 [%0];" : : "l"((const uint8_t *)array.at + at * (array.is_half ? 2 : 4)));

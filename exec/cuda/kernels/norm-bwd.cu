@@ -3,7 +3,7 @@
  * weight:
  *
  *   din = rstd * (scaled - mean (scaled) - normal * mean (scaled * normal)), the first mean for
- *         layernorm alone, and where there is `add` din, rounded, + add
+ *         layernorm alone; where there is `add`, it is added to din once din is rounded
  *   dweight, dbias = sums over rows of dout * normal, dout
  *
  * Launch shape   a block of up to 1024 threads per part of the rows, whose columns it sums in
@@ -15,10 +15,10 @@
  *   rmsnorm_bwd    n (s + 2 s) + 8 p + 2 cols s + 4 rows   11 n
  *   layernorm_bwd  n (s + 2 s) + 16 p + 3 cols s + 8 rows  16 n
  *   with add       n s more than without: 2 of the 8 n s of two kernels are saved      n more
- *   of long rows   n 2 s more: of over 12,288 elements (of rmsnorm in bf16 16,384), and without
- *                  scratch
- * Checked with   run_rmsnorm_bwd and run_layernorm_bwd of exec/cpu/kernels-cpu-norm.c, by
- * tests/fake and tests/gpu. Sums are in another order, which depends on rows and cols alone. With u
+ *   of long rows   2 n s more, for rows of over 12,288 elements (rmsnorm in bf16: 16,384), and
+ *                  where there is no scratch
+ * Checked with   exec_cpu_rmsnorm_bwd and exec_cpu_layernorm_bwd, by tests/fake and tests/gpu.
+ * Sums are in another order, which depends on rows and cols alone. With u
  * = 2^-24: sums over a row are off by at most (cols / 8 + 32) u, sums over rows by (rows + 32) u,
  * of the sum of their terms' magnitudes.
  *
@@ -28,8 +28,8 @@
 namespace
 {
 
-/* The most pieces of a row that a thread has: as many as registers hold the sums of. most_threads:
- * the most threads of a block, for so many pieces. */
+/* most_pieces: the most pieces of a row that a thread has, as its registers must hold the sums of
+ * all of them. most_threads: the most threads of a block, for so many pieces. */
 constexpr unsigned
 most_pieces (bool has_mean, bool plain)
 {
@@ -67,7 +67,7 @@ normal_of (float x, float mean, float rstd)
   return (has_mean ? x - mean : x) * rstd;
 }
 
-/* Where din lies, `add` or dout may lie, too. */
+/* din may be the same memory as `add` or dout. */
 template <bool has_mean, bool plain> struct NormBwd
 {
   uint64_t rows, cols, pitch; /* pitch: from one row of in, din and add to the next */
@@ -225,15 +225,15 @@ norm_bwd_row (const NormBwd<has_mean, plain> &norm, uint64_t row, OwnSums<pieces
 /* Prefetches a row before the block needs it, because a block waits for its sums in every row. */
 template <unsigned pieces, bool has_mean, bool plain>
 __device__ inline void
-ask_for_row (const NormBwd<has_mean, plain> &norm, uint64_t row)
+prefetch_row (const NormBwd<has_mean, plain> &norm, uint64_t row)
 {
   each_piece<pieces> (norm.cols, [&] (unsigned, uint64_t col) {
     uint64_t at = row * norm.pitch + col;
 
-    ask_for (norm.dout, row * norm.cols + col);
-    ask_for (norm.in, at);
+    prefetch (norm.dout, row * norm.cols + col);
+    prefetch (norm.in, at);
     if (norm.add.at != NULL)
-      ask_for (norm.add, at);
+      prefetch (norm.add, at);
   });
 }
 
@@ -255,7 +255,7 @@ __launch_bounds__ (most_threads (pieces, has_mean))
       for (uint64_t row = part * each; row < end; row++)
         {
           if (row + 1 < end)
-            ask_for_row<pieces> (norm, row + 1);
+            prefetch_row<pieces> (norm, row + 1);
           norm_bwd_row<pieces> (norm, row, &sums);
         }
       if constexpr (pieces > 0)

@@ -7,8 +7,7 @@
 namespace
 {
 
-/* The part of a sequence that this rank holds, or the one that the rank `turn` ranks before it
- * holds. */
+/* The part of a sequence that the rank `turn` ranks before this one holds; 0: this rank's own. */
 inline PlanSequencePart
 part_of (const ExecArgs *args, uint64_t length, uint64_t turn)
 {

@@ -19,7 +19,8 @@ int exec_cuda_sum (void *out, const void *const *in, unsigned ranks, uint64_t co
 int exec_cuda_max (void *out, const void *const *in, unsigned ranks, uint64_t count,
                    PlanDtype dtype, void *stream);
 
-/* Turns NaNs in any of these formats into infinity, which no library's maximum drops. */
+/* Turns NaNs in any of these formats into infinity, which NCCL's maximum keeps, while it may drop
+ * NaNs. */
 int exec_cuda_nan_to_infinity (void *buf, uint64_t count, PlanDtype dtype, void *stream);
 
 G_END_DECLS
