@@ -50,7 +50,7 @@ attention_case_clear (AttentionCase *self)
   g_free (self->lse);
 }
 
-/* By the CPU's kernels. */
+/* Runs both passes by the CPU's kernels. */
 static void
 run_on_cpu (AttentionCase *self)
 {
@@ -92,8 +92,8 @@ attention_to_device (const void *from, guint64 bytes)
   return made;
 }
 
-/* One pass by cuDNN, in the workspace that it asks for; FALSE: this version is not to be trusted
- * with it. */
+/* Runs one pass by cuDNN, in the workspace that it asks for. Returns FALSE where this version of
+ * cuDNN is known to get the pass wrong. */
 static gboolean
 run_pass (ExecAttention *attention, const ExecAttentionShape *shape,
           const ExecAttentionOperands *operands, cudaStream_t stream)
@@ -135,7 +135,7 @@ free_operands (const ExecAttentionOperands *operands)
   cudaFree (operands->dqkv);
 }
 
-/* What cuDNN did of it is in `self`. */
+/* Runs both passes by cuDNN, and puts the results into `self`. */
 static void
 run_on_cudnn (AttentionCase *self, ExecAttention *attention, gboolean out_did[2])
 {
@@ -155,7 +155,7 @@ run_on_cudnn (AttentionCase *self, ExecAttention *attention, gboolean out_did[2]
   ck_assert_int_eq (cudaStreamDestroy (stream), cudaSuccess);
 }
 
-/* Size of a difference, as a share of the size of what it should be. */
+/* The norm of the difference of two arrays, as a share of the norm of the expected one. */
 static double
 difference (const void *is, const void *should_be, PlanDtype dtype, guint64 count)
 {
@@ -191,7 +191,8 @@ static const ExecAttentionShape shapes[] = {
 START_TEST (cudnn_attention_equals_cpu)
 {
   const ExecAttentionShape *shape = &shapes[_i];
-  const double unit = shape->dtype == PLAN_DTYPE_BF16 ? 0x1p-8 : 0x1p-11; /* of roundings */
+  const double unit
+      = shape->dtype == PLAN_DTYPE_BF16 ? 0x1p-8 : 0x1p-11; /* the relative error of one rounding */
   g_autoptr (ExecAttention) attention = NULL;
   g_autoptr (GError) error = NULL;
   AttentionCase cudnn, cpu;
@@ -212,7 +213,7 @@ START_TEST (cudnn_attention_equals_cpu)
     }
   if (did[1])
     ck_assert_double_le (difference (cudnn.dqkv, cpu.dqkv, shape->dtype, cpu.qkv_count), 2 * unit);
-  if (exec_attention_version () >= 91900) /* a fault that is known of it would be news */
+  if (exec_attention_version () >= 91900) /* earlier versions have known faults */
     ck_assert (did[0] && did[1] == (shape->seq > 1));
   attention_case_clear (&cudnn);
   attention_case_clear (&cpu);
@@ -254,7 +255,8 @@ time_pass (ExecAttention *attention, const ExecAttentionShape *shape,
   return (double)ms / repeats;
 }
 
-/* Products of scores and values of which causality halves each: two forwards, five backwards. */
+/* FLOPs of a pass: the products of scores and values, two forwards and five backwards, each halved
+ * by causality. */
 static double
 flops_of (const ExecAttentionShape *s)
 {

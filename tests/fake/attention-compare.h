@@ -7,26 +7,27 @@
 #include <stdio.h>
 G_BEGIN_DECLS
 
-/* What attention reads and makes, forwards and backwards, in host memory. */
+/* The operands and results of attention, forwards and backwards, in host memory. */
 typedef struct
 {
   ExecAttentionShape shape;
   guint64 qkv_count, out_count, lse_count;
   guint8 *qkv, *out, *dout, *dqkv;
   float *lse;
-  double scalar; /* scores are divided by its root; 0: by that of head_dim */
+  double scalar; /* scores are divided by its square root; 0: by that of head_dim */
 } AttentionCase;
 
 void attention_case_init (AttentionCase *self, const ExecAttentionShape *shape, guint32 seed);
 void attention_case_clear (AttentionCase *self);
 
-/* Device memory, with a copy of what is there unless that is NULL. */
+/* Allocates device memory, and copies `from` to it unless that is NULL. */
 void *attention_to_device (const void *from, guint64 bytes);
 
-/* A loop over shapes, each between the two (or NULL). */
+/* A test case that compares both over many shapes. `setup` and `teardown` (or NULL) run around each
+ * shape. */
 TCase *attention_compare_case (SFun setup, SFun teardown);
 
-/* Prints a line per pass, over `repeats` calls after one that does not count. */
+/* Prints a line per pass: its time over `repeats` calls, after one call that is not timed. */
 void attention_compare_speed (const ExecAttentionShape *shape, guint repeats, FILE *out);
 
 G_END_DECLS

@@ -13,8 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The operands, of either pass, in host memory and on the device. Of latent attention queries, keys
- * and values lie one behind the other in an array. */
+/* The operands of both passes, in host memory and on the device. In latent attention queries, keys
+ * and values lie one after the other in the array QKV. */
 enum
 {
   QKV,
@@ -46,7 +46,7 @@ kind_of (const BatchedCase *self, gboolean is_bwd)
   return is_bwd ? PLAN_OP_ATTENTION_BWD : PLAN_OP_ATTENTION;
 }
 
-/* The operand that is scratch. */
+/* Which operand of the op is scratch. */
 static guint
 work_of (PlanOpKind kind)
 {
@@ -56,7 +56,7 @@ work_of (PlanOpKind kind)
   return i;
 }
 
-/* Elements of latent queries, or of keys, in an array: whole pieces of 64. */
+/* Elements that latent queries, or keys, take in their array: rounded up to pieces of 64. */
 static guint64
 latent_size (const BatchedCase *self, gint64 dim)
 {
@@ -128,7 +128,8 @@ fill (Arrays *self, guint i, GRand *rand)
   exec_number_narrow (self->cpu[i], self->dtype[i], values, self->count[i]);
 }
 
-/* Room for so many queries of one key head and no more, or what plans give. */
+/* Elements of scratch: room for self->queries of one key head and no more, or where that is 0 what
+ * plans give. */
 static guint64
 work_elements (const BatchedCase *self, PlanOpKind kind, const gint64 *dims)
 {
@@ -182,7 +183,8 @@ arrays_clear (Arrays *self)
     }
 }
 
-/* Sets an operand, or in latent attention the three that lie in one array. */
+/* Sets an operand, or in latent attention the three that lie in one array. Returns how many it has
+ * set. */
 static guint
 set_operand (const Arrays *self, void *const arrays[N_ARRAYS], guint array, guint first,
              ExecArgs *out)
@@ -214,7 +216,8 @@ args_of (const Arrays *self, void *const arrays[N_ARRAYS], PlanOp *op, gboolean 
     next = set_operand (self, arrays, operands[is_bwd][i], next, out);
 }
 
-/* Forwards and backwards; the backward pass of the same results of the forward one. */
+/* Runs both passes by the CPU's kernels; the backward pass reads the results of the forward
+ * pass. */
 static void
 run_on_cpu (const Arrays *self)
 {
@@ -295,7 +298,7 @@ run_on_gpu (const Arrays *self, gboolean is_bwd, guint repeats, FILE *out)
   must ((int)cudaFree (args.ptr[work_of (op.kind)]));
 }
 
-/* Size of a difference, as a share of the size of what it should be. */
+/* The norm of the difference of two arrays, as a share of the norm of the expected one. */
 static double
 distance (const void *is, const void *should_be, PlanDtype dtype, guint64 count)
 {
@@ -351,8 +354,8 @@ repeat_pass (const Arrays *self, gboolean is_bwd)
   ck_assert_mem_eq (first, second, plan_dtype_bytes (self->dtype[result], self->count[result]));
 }
 
-/* Both factors of the second products are rounded once to what they are in, as results may be; in
- * fp32 what differs is the order of sums, and exp. */
+/* Bounds: both factors of the second products are rounded once to their format, as the results may
+ * be; in fp32 only the order of sums and exp differ. */
 void
 batched_compare (const BatchedCase *self, guint repeats, FILE *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tails of activations: arguments from 0 down to -12, of which little is left. What a kernel
- * makes of them is compared with double arithmetic. */
+/* The tails of activations: for arguments from 0 down to -12, where little is left of the argument,
+ * a kernel's results are compared with arithmetic in double. */
 #include "config.h"
 
 #include "exec/cuda/kernels/kernels.h"
@@ -10,11 +10,12 @@
 #include <math.h>
 
 #define STEPS 1201
-#define STEP 0.01 /* from 0 down to -12 */
+#define STEP 0.01 /* between two arguments */
 
 static const CompareDevice *device;
 
-/* What is left of the argument: the activation of x is x times this share. */
+/* The share of its argument that an activation leaves: the activation of x is x times this
+ * share. */
 static double
 share_of (PlanActivation kind, double x)
 {

@@ -16,7 +16,7 @@ compare_odd_size (GRand *rand, gint32 most)
   return g_rand_boolean (rand) && edge <= most ? edge : g_rand_int_range (rand, 1, most + 1);
 }
 
-/* Of what works on heads; others stay as they are. */
+/* Draws the dims of ops on heads; leaves those of other ops as they are. */
 static void
 draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -76,8 +76,8 @@ draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
     }
 }
 
-/* Of what may be in formats with blocks: whole ones, and one time in three whole tiles of scales.
- */
+/* Draws the dims of ops whose operands may be in formats with scales of blocks: whole blocks, and
+ * one time in three whole tiles of scales. */
 static void
 draw_block_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -157,7 +157,8 @@ compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
     }
 }
 
-/* Of a layer of DeepSeek-V2-Lite; others stay as they are. */
+/* Sets the dims of a layer of DeepSeek-V2-Lite for ops of latent attention; leaves those of other
+ * ops as they are. */
 static void
 speed_latent_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -189,7 +190,7 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
   memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
   out_dims[0] = plan_op_n_dims (kind) == 1 ? rows * 4096 : rows;
   out_dims[1] = 4096;
-  out_dims[2] = MAX (rows / 4, 1); /* of a sequence; others say what theirs is */
+  out_dims[2] = MAX (rows / 4, 1); /* rows of one sequence; the other ops have a dim for that */
   switch ((int)kind)
     {
     case PLAN_OP_GEMM:

@@ -4,12 +4,13 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* A size from 1 to `most`: often one beside the size of a piece, a warp or a block. */
+/* A random size from 1 to `most`: often one more or less than the size of a piece, a warp or a
+ * block. */
 gint64 compare_odd_size (GRand *rand, gint32 most);
 
 void compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS]);
 
-/* Makes rows, or heads, of whole pieces of 8 elements. */
+/* Rounds the length of rows, or of heads, to whole pieces of 8 elements. */
 void compare_whole_dims (PlanOpKind kind, gint64 out_dims[PLAN_MAX_DIMS]);
 
 /* Sizes at which a kernel is timed: rows of about 4096 elements, fewer rows where it is slow. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats of few bits: the device's kernels are the CPU's, for any part of a parameter of any
- * shape; and what is folded over ranks. */
+/* Formats of few bits: the device's kernels make the same bits as the CPU's, for any part of a
+ * parameter of any shape. Also reductions of the arrays of several ranks. */
 #include "config.h"
 
 #include "exec/comm.h"
@@ -17,7 +17,7 @@
 
 static const CompareDevice *device;
 
-/* A parameter, a rank's part of it, and the format it goes to. */
+/* A parameter, the part of it that a rank has, and the format that it is quantised to. */
 typedef struct
 {
   ExecParam param;
@@ -31,7 +31,8 @@ from_to (GRand *rand, guint64 least, guint64 most)
   return g_rand_int_range (rand, (gint32)least, (gint32)most + 1);
 }
 
-/* Blocks of rows may go on in the next row; whole tiles of scales now and then. */
+/* Draws a case. Blocks of a row may end in the next row; now and then the scales are in whole
+ * tiles. */
 static void
 draw_case (Case *c, int seed, GRand *rand)
 {
@@ -47,7 +48,9 @@ draw_case (Case *c, int seed, GRand *rand)
   c->param.cols = side == block && seed / 4 % 3 == 1 ? (guint64)from_to (rand, 1, 40)
                                                      : side * (guint64)from_to (rand, 1, 3);
   const guint64 all = c->param.rows * c->param.cols, even = c->dtype == PLAN_DTYPE_E2M1 ? 2 : 1;
-  const guint64 step = g_rand_boolean (rand) ? 8 : even; /* else it may cut pieces of eight */
+  const guint64 step = g_rand_boolean (rand)
+                           ? 8
+                           : even; /* otherwise the part may begin or end within a piece of eight */
   c->param.first = (guint64)from_to (rand, 0, all) / step * step;
   c->count = (guint64)from_to (rand, 0, all - c->param.first) / even * even;
   if (g_rand_int_range (rand, 0, 4) == 0)
@@ -113,7 +116,7 @@ START_TEST (magnitudes_are_the_cpus)
 }
 END_TEST
 
-/* Some of any size, or 0; e2m1 has no NaN to compare. */
+/* Makes some numbers any size, or 0, or NaN where the format has one (e2m1 has none). */
 static void
 plant_magnitudes (CompareOperand *self, gboolean has_nan, GRand *rand)
 {
@@ -134,7 +137,7 @@ plant_magnitudes (CompareOperand *self, gboolean has_nan, GRand *rand)
   compare_operand_keep (self, device);
 }
 
-/* What the CPU makes of whole tiles is in row order. */
+/* Puts the CPU's scales, which are in row order, into the order of tiles. */
 static void
 tile_both (guint8 *scales, const Case *c)
 {
@@ -147,14 +150,14 @@ tile_both (guint8 *scales, const Case *c)
     compare_tile_scales (scales, c->param.rows, row_blocks, FALSE);
   if (c->param.cols % 128 != 0 || heights % 4 != 0)
     return;
-  for (guint64 i = 0; i < heights; i++) /* of columns they are in the order of blocks */
+  for (guint64 i = 0; i < heights; i++) /* scales of columns are in the order of blocks */
     for (guint64 col = 0; col < c->param.cols; col++)
       turned[col * heights + i] = scales[n + i * c->param.cols + col];
   compare_tile_scales (turned, c->param.cols, heights, FALSE);
   memcpy (scales + n, turned, n);
 }
 
-/* One of some bits must become no number where the CPU's does, whichever. */
+/* Checks that codes are equal, but that a NaN may be any NaN. */
 static void
 check_codes (const CompareOperand *self, PlanDtype dtype, const char *what)
 {
@@ -239,8 +242,8 @@ END_TEST
 
 /* --- quotients ---------------------------------------------------------------------------- */
 
-/* The float next to a number of few bits times a scale, or one of its neighbours: half way between
- * two codes, or as near to there as quotients come. */
+/* Draws a float near a number of few bits times a scale: half way between two codes, or as near to
+ * that as quotients come. */
 static float
 draw_near_tie (double scale, double most, GRand *rand)
 {
@@ -252,7 +255,7 @@ draw_near_tie (double scale, double most, GRand *rand)
   return g_rand_boolean (rand) ? value : -value;
 }
 
-/* Numbers whose largest is of any size; in blocks of 16 that have scales of their own. */
+/* Fills an operand with numbers near ties, of any magnitude, and with scales per block of 16. */
 static void
 fill_near_ties (CompareOperand *self, PlanDtype dtype, GRand *rand)
 {
@@ -309,7 +312,8 @@ END_TEST
 
 /* --- scales that are known before --------------------------------------------------------- */
 
-/* A site: its scale, and its largest magnitude, which may be larger already. */
+/* Allocates the scale of a site and its largest magnitude so far, which may already be larger than
+ * what comes. */
 static void
 take_site (CompareOperand *scale, CompareOperand *amax, GRand *rand)
 {
@@ -404,8 +408,8 @@ START_TEST (next_scales_are_the_cpus)
 }
 END_TEST
 
-/* Norms sum in another order, so a number next to the middle of two codes may fall to the other: by
- * one, in few places. */
+/* Norms sum in another order, so a number near the middle of two codes may be rounded to the other
+ * one: to a code beside the expected one, and in few places. */
 START_TEST (norms_by_a_site_are_near_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -456,7 +460,7 @@ START_TEST (transposes_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const PlanDtype dtype = _i % 2 ? PLAN_DTYPE_E4M3 : PLAN_DTYPE_E5M2;
-  gint64 unit = _i % 3 ? 16 : 1; /* or in pieces of 16 bytes, both ways round */
+  gint64 unit = _i % 3 ? 16 : 1; /* in pieces of 16 bytes, both to and from them */
   PlanOp op
       = { .kind = PLAN_OP_TRANSPOSE,
           .dims = { unit * from_to (rand, 1, 200 / unit), unit * from_to (rand, 1, 200 / unit) } };
@@ -480,7 +484,7 @@ END_TEST
 
 #define MAX_FOLDED 5
 
-/* Of ranks' arrays, also in place of one of them. */
+/* Reductions of the arrays of several ranks, also with the result in place of one of them. */
 START_TEST (folds_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -514,7 +518,7 @@ START_TEST (folds_are_the_cpus)
 }
 END_TEST
 
-/* What quantize writes, or any bytes, back to numbers. */
+/* Dequantises what quantize has written, and random bytes. */
 START_TEST (cuda_dequantizes)
 {
   static const PlanDtype formats[]
@@ -549,7 +553,7 @@ END_TEST
 
 /* --- moments ------------------------------------------------------------------------------ */
 
-/* Of two steps, the second with what the first left; parts of any length at any place. */
+/* Two steps, the second on the state of the first; parts of any length at any offset. */
 START_TEST (narrow_moments_are_the_cpus)
 {
   static const PlanDtype formats[]
@@ -603,21 +607,23 @@ START_TEST (other_parts_are_refused)
 
   for (guint i = 0; i < N_OPERANDS; i++)
     args.ptr[i] = nothing;
-  args.dtype[OUT] = PLAN_DTYPE_E2M1; /* of an odd count */
+  args.dtype[OUT] = PLAN_DTYPE_E2M1; /* two codes share a byte, and the count is odd */
   ck_assert_int_ne (exec_cuda_param_quantize (&args, NULL), 0);
   args.dtype[OUT] = PLAN_DTYPE_BF16;
   ck_assert_int_ne (exec_cuda_param_quantize (&args, NULL), 0);
-  args.dtype[0] = PLAN_DTYPE_BF16; /* an atomic maximum is of words */
+  args.dtype[0] = PLAN_DTYPE_BF16; /* the atomic maximum needs 32 bits */
   args.param.block = 0;
   ck_assert_int_ne (exec_cuda_param_amax (&args, NULL), 0);
-  args.dtype[0] = args.dtype[1] = PLAN_DTYPE_MXFP8; /* scales have directions */
+  args.dtype[0] = args.dtype[1]
+      = PLAN_DTYPE_MXFP8; /* its scales are either of rows or of columns */
   ck_assert_int_ne (exec_cuda_transpose (&args, NULL), 0);
   ck_assert_ptr_null (device->wait ());
 }
 END_TEST
 
-/* What the CPU runs the device does too: here what parts of parameters need, in compare-experts.c
- * what experts do; their products are compared by whole runs (test-cuda-experts.c). */
+/* Every op that the CPU runs the device runs too: those on parts of parameters are compared here,
+ * those of experts in compare-experts.c; only products of experts are compared by whole runs
+ * (test-cuda-experts.c). */
 START_TEST (every_op_is_compared)
 {
   static const PlanOpKind elsewhere[] = { PLAN_OP_PARAM_AMAX,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of norms that add leave what two ops leave on the same device: bit for bit, as all of
- * them go through a row alike. */
+/* Kernels that add and norm leave the same bits as two ops on the same device, since all of them go
+ * through a row in the same way. */
 #include "config.h"
 
 #include "exec/cuda/kernels/kernels.h"
@@ -21,7 +21,7 @@ take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, guint64 count, GR
   compare_operand_init (self, device, rand);
 }
 
-/* Absent where it is NULL. */
+/* Sets an operand; one that is NULL is absent. */
 static void
 point (ExecArgs *args, guint i, CompareOperand *operand)
 {
@@ -51,7 +51,7 @@ launch (ExecCudaLaunch launcher, PlanOpKind kind, const gint64 *dims,
 
 #define OPERANDS(...) ((CompareOperand *const[PLAN_MAX_REFS]){ __VA_ARGS__ })
 
-/* What one kernel left is what the others did; both are given back. */
+/* Checks that one kernel and the others made the same bits, and frees both results. */
 static void
 check_same (CompareOperand *got, CompareOperand *want, const char *what)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a vocabulary and of rows, as ranks of a tensor-parallel group have them: the device's
- * kernels are the CPU's, or near them. Parts may be padded, or nothing but padding, which nobody
- * looks at. */
+/* Parts of a vocabulary and of rows, as the ranks of a tensor-parallel group have them: the
+ * device's kernels make the CPU's bits, or numbers near them. Parts may have padding, or be all
+ * padding, whose results nobody reads. */
 #include "config.h"
 
 #include "exec/cuda/kernels/dropout.h"
@@ -61,7 +61,7 @@ take_indices (CompareOperand *self, gint64 count, gint64 limit, gboolean minus, 
   compare_operand_init (self, device, rand);
 }
 
-/* Logits, what pads them being NaNs. */
+/* Allocates logits, with NaNs as padding. */
 static void
 take_logits (CompareOperand *self, const Part *part, GRand *rand)
 {
@@ -76,7 +76,7 @@ take_logits (CompareOperand *self, const Part *part, GRand *rand)
   compare_operand_keep (self, device);
 }
 
-/* Absent where they are NULL. */
+/* Runs the op on both devices; operands that are NULL are absent. */
 static void
 run_both (PlanOpKind kind, ExecCudaLaunch launch, const Part *part, const gint64 *dims,
           CompareOperand *const *operands)
@@ -101,14 +101,14 @@ run_both (PlanOpKind kind, ExecCudaLaunch launch, const Part *part, const gint64
 
 #define OPERANDS(...) ((CompareOperand *const[MAX_OPERANDS]){ __VA_ARGS__ })
 
-/* The same bits; whichever NaN. */
+/* Checks that the bits are equal, but that a NaN may be any NaN. */
 static void
 check_equal (const CompareOperand *self, const char *what)
 {
   compare_operand_check (self, (CompareBound){ .any_nan = TRUE }, what);
 }
 
-/* Sums in another order, and e^x made in another way. */
+/* Checks numbers that differ by the order of sums and by the function for e^x. */
 static void
 check_near (const CompareOperand *self, double absolute, double depth, const char *what)
 {
@@ -149,7 +149,7 @@ START_TEST (rows_of_a_part_are_the_cpus)
 }
 END_TEST
 
-/* Which elements are dropped follows from the places of rows. */
+/* Checks which elements are dropped: that depends on the rows' places alone. */
 static void
 check_dropout (const Part *part, gint64 rows, gint64 cols, gint64 seq, GRand *rand)
 {
@@ -172,7 +172,7 @@ check_dropout (const Part *part, gint64 rows, gint64 cols, gint64 seq, GRand *ra
   clear (OPERANDS (&b, &key, &start));
 }
 
-/* Rows from any on, as many as are split, of sequences that end where they like. */
+/* A part of any number of rows, from any row on, of sequences that end anywhere. */
 START_TEST (places_of_split_rows_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -194,7 +194,7 @@ START_TEST (places_of_split_rows_are_the_cpus)
 }
 END_TEST
 
-/* Maxima and targets' logits are exact. */
+/* Maxima and the targets' logits are exact, sums are near. */
 START_TEST (numbers_of_a_part_are_near_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -209,7 +209,8 @@ START_TEST (numbers_of_a_part_are_near_the_cpus)
   take_indices (&targets, part.rows, part.whole, TRUE, rand);
   run_both (PLAN_OP_ROW_STAT, exec_cuda_row_stat, &part, dims, OPERANDS (&max, &logits));
   check_equal (&max, "largest of a part");
-  if (here (&part) == 0) /* minus infinity: another part has a larger one */
+  if (here (&part)
+      == 0) /* the part has no logits: its maximum is minus infinity, another part's is larger */
     {
       memset (max.want + max.at, 0, max.bytes);
       compare_operand_keep (&max, device);
@@ -223,7 +224,7 @@ START_TEST (numbers_of_a_part_are_near_the_cpus)
 }
 END_TEST
 
-/* By stats as other parts may make them. One kernel leaves what two do, on either device. */
+/* The statistics may come from any part. One fused kernel leaves what two do, on either device. */
 START_TEST (softmax_of_a_part_is_near_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -248,7 +249,8 @@ START_TEST (softmax_of_a_part_is_near_the_cpus)
   take_indices (&targets, part.rows, part.whole, TRUE, rand);
   run_both (PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, &part, dims,
             OPERANDS (&loss[0], &prob, &logits, &targets, &stats));
-  /* Limbs depend on the order, what they are together does not; logarithms may be the device's. */
+  /* The limbs of the exact sum depend on the order, their total does not; logarithms may be the
+   * device's own. */
   const double logarithms = device->own_math ? (double)part.rows * 0x1p-21 : 0;
   compare_operand_check (&loss[0], (CompareBound){ logarithms, 0x1p-60, FALSE }, "loss of a part");
   check_near (&prob, 0, 0, "softmax of a part");
@@ -267,7 +269,7 @@ END_TEST
 
 /* --- parts of sequences ------------------------------------------------------------------- */
 
-/* Of `seq` tokens of each of some sequences. */
+/* Draws a part of `seq` tokens of each of some sequences. */
 static Part
 draw_sequence_part (GRand *rand, gint64 seq)
 {
@@ -325,7 +327,8 @@ START_TEST (columns_are_the_cpus)
 }
 END_TEST
 
-/* To a part's own keys, to those of another one, and to both; gradients by those of the other. */
+/* Attention to a part's own keys, to those of another part, and to both; gradients by those of the
+ * other part. */
 START_TEST (attention_of_parts_is_near_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);

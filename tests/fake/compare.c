@@ -17,12 +17,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How near a kernel is to the CPU's. */
+/* How near a kernel's results have to be to the CPU's. */
 typedef enum
 {
   EXACT,   /* the same bits; a NaN is a NaN */
   LIBRARY, /* the same bits if expf and its like give the same: each is good to 2^-22 */
-  OWN_EXP, /* the same but for e^x, which the CPU makes in its own way, good to 2^-22 */
+  OWN_EXP, /* the same but for e^x, which the CPU computes by its own function, good to 2^-22 */
   REDUCED, /* sums in another order: see reduced_bound */
 } Nearness;
 
@@ -39,7 +39,7 @@ typedef struct
   ExecCudaLaunch launch;
   const char *operands;
   Nearness nearness;
-  gboolean any_bits; /* also correct for infinities, NaNs and numbers of any size */
+  gboolean any_bits; /* also correct for infinities, NaNs and numbers of any magnitude */
 } Kernel;
 
 static const Kernel kernels[] = {
@@ -105,17 +105,18 @@ compare_has_kernel (PlanOpKind kind)
 
 /* --- one call ----------------------------------------------------------------------------- */
 
-/* A kernel, and what it is called with here. */
+/* A kernel, and the arguments that a test calls it with. */
 typedef struct
 {
   const Kernel *kernel;
   PlanOp op;
   CompareOperand operand[PLAN_MAX_REFS];
   PlanManner manner;
-  gboolean is_plain; /* whole pieces of bf16 alone, for which some kernels have code of their own */
+  gboolean is_plain; /* all operands in bf16 and in whole pieces, for which some kernels have a path
+                        of their own */
 } Call;
 
-/* The format of an operand that has no choice. */
+/* The format of an operand that can have only one. */
 static PlanDtype
 only_format (char what)
 {
@@ -150,7 +151,8 @@ format_of (const Call *call, guint i, GRand *rand)
     }
 }
 
-/* Of heads' norms queries and keys have weights, or neither. */
+/* Whether an operand is absent. Norms of heads have weights for queries and keys, or for
+ * neither. */
 static gboolean
 is_absent (const Kernel *kernel, guint i, gboolean has_weights, GRand *rand)
 {
@@ -162,7 +164,7 @@ is_absent (const Kernel *kernel, guint i, gboolean has_weights, GRand *rand)
              && (norms_heads ? !has_weights : g_rand_boolean (rand)));
 }
 
-/* Which rows an operand with scales of blocks has. */
+/* Sets the rows and columns of an operand whose blocks have scales. */
 static void
 set_matrix (Call *call, guint i)
 {
@@ -178,7 +180,7 @@ set_matrix (Call *call, guint i)
     self->cols = self->count / self->rows;
 }
 
-/* Elements that both devices find enough. */
+/* Elements of scratch that are enough for both devices. */
 static guint64
 scratch_of (const PlanOp *op)
 {
@@ -196,7 +198,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
   self->dtype = format_of (call, i, rand);
   self->is_aligned = call->is_plain;
   if (what == 'q' && self->dtype != PLAN_DTYPE_MXFP8 && self->dtype != PLAN_DTYPE_NVFP4)
-    op->dims[1] = compare_odd_size (rand, 300); /* has no blocks */
+    op->dims[1] = compare_odd_size (rand, 300); /* formats without blocks may have any size */
   self->count = what == 'w' ? scratch_of (op) : plan_op_ref_elements (op, i, 1);
   switch (what)
     {
@@ -233,7 +235,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
 
 #define U 0x1p-24
 
-/* The magnitudes of a norm's operands, `in` being its first. */
+/* The largest magnitude of a norm's results; `in` is its first operand. */
 static double
 normal_limit (const Call *call, guint in, guint statistics)
 {
@@ -241,7 +243,7 @@ normal_limit (const Call *call, guint in, guint statistics)
          * compare_operand_largest (&call->operand[statistics]);
 }
 
-/* What an operand can be off by: the terms' magnitudes times the roundings of a sum of `depth`. */
+/* How far a gradient can be off: the terms' magnitudes times `depth` roundings. */
 static double
 norm_bwd_limit (const Call *call, guint i, guint dout, guint n_parameters)
 {
@@ -271,8 +273,7 @@ head_norm_bwd_limit (const Call *call, guint i)
          * normal;
 }
 
-/* What adding to a gradient makes of it: the norm's share of the sum is rounded before it, and may
- * fall to the other side. */
+/* How far a sum with the norm's share can be off: the share may be rounded to the other side. */
 static double
 added_limit (const Call *call, guint i, double ulp)
 {
@@ -295,8 +296,8 @@ layernorm_limit (const Call *call, guint i)
   return (cols / 8 + 64) * U * normal * (i == 1 ? fmax (in, rstd) : weight * normal);
 }
 
-/* Of operands in [-1, 1]. Scores, and their gradients, are sums of `dim` terms; errors of the many
- * sums of a gradient add up like those of a random walk, which the last factor leaves room for. */
+/* For operands in [-1, 1]. Scores and their gradients are sums of `dim` terms; errors of the many
+ * sums of a gradient grow like a random walk, which the last factor leaves room for. */
 static double
 attention_limit (const Call *call, guint i)
 {
@@ -311,7 +312,7 @@ attention_limit (const Call *call, guint i)
   return group * (score + 64 * U);
 }
 
-/* Sums in another order, and what is made of them. */
+/* The bound for kernels whose sums have another order. */
 static CompareBound
 reduced_bound (const Call *call, guint i, double ulp)
 {
@@ -334,7 +335,7 @@ reduced_bound (const Call *call, guint i, double ulp)
       return (CompareBound){ norm_bwd_limit (call, i, 3, 2) + added_limit (call, i, ulp), ulp,
                              TRUE };
     case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD: /* of factors in [-3, 3], or next to that */
+    case PLAN_OP_GEMM_ADD: /* factors are in [-3, 3] or near that */
       return (CompareBound){ 2 * (double)call->op.dims[2] * U * (double)call->op.dims[2] * 10, ulp,
                              TRUE };
     case PLAN_OP_HEAD_NORM:
@@ -345,7 +346,7 @@ reduced_bound (const Call *call, guint i, double ulp)
       return (CompareBound){ (rows + 32) * U * rows * compare_operand_largest (&call->operand[1]),
                              ulp, TRUE };
     case PLAN_OP_CROSS_ENTROPY:
-    case PLAN_OP_LOSS_GRAD: /* there one of the probabilities is less 1 */
+    case PLAN_OP_LOSS_GRAD: /* 1 is subtracted from one of the probabilities */
       if (i == 0 || call->op.kind == PLAN_OP_LOSS_GRAD)
         return (CompareBound){ (i == 0 ? rows : 1) * (cols / 8 + 128) * U, i == 0 ? 0 : ulp, TRUE };
       return (CompareBound){ 0, (cols / 8 + 128) * U + ulp, TRUE };
@@ -365,7 +366,7 @@ bound_of (const Call *call, guint i)
   if (plan_op_ref_access (call->op.kind, i) == 'r')
     return (CompareBound){ .any_nan = FALSE };
   if (strcmp (plan_op_ref_name (call->op.kind, i), "sum") == 0 && operand->dtype != PLAN_DTYPE_I64)
-    return (CompareBound){ .any_nan = TRUE }; /* of two numbers: in whichever order */
+    return (CompareBound){ .any_nan = TRUE }; /* two terms may be added in either order */
   switch (call->kernel->nearness)
     {
     case EXACT:
@@ -402,7 +403,7 @@ check_call (const Call *call)
     }
 }
 
-/* Makes out and lse of a gradient those of its queries, keys and values. */
+/* Sets out and lse of a backward call to those of the forward pass. */
 static void
 attend (Call *call)
 {
@@ -422,7 +423,7 @@ attend (Call *call)
   compare_operand_keep (&call->operand[first + 1], device);
 }
 
-/* The gradients of norms do with less, or with none. */
+/* Bytes of scratch to give: gradients of norms may get less, or none. */
 static guint64
 room_of (const Call *call, const CompareOperand *scratch, GRand *rand)
 {
@@ -476,7 +477,7 @@ run_both (Call *call, GRand *rand)
       compare_operand_fetch (&call->operand[i], device);
 }
 
-/* What kernels here do of how an op works: each thing half of the time, a bound always. */
+/* Draws how an op works: each option half of the time, a bound always. */
 static void
 draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
 {
@@ -530,9 +531,9 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, gbool
 /* --- cases -------------------------------------------------------------------------------- */
 
 #define ROUNDS 40
-#define LONG_ROUNDS 12 /* of those that take long */
+#define LONG_ROUNDS 12 /* rounds of the slow kernels */
 
-/* Of each kernel so many cases; odd ones of random bits where any are allowed. */
+/* Several cases for each kernel; odd rounds use random bits where the kernel allows any. */
 START_TEST (cuda_kernel_is_the_cpu_kernel)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -544,7 +545,7 @@ START_TEST (cuda_kernel_is_the_cpu_kernel)
 }
 END_TEST
 
-/* Sizes at which a block does more than one piece of the work, or strips are wide. */
+/* Sizes at which a block works on more than one piece, or strips are wide. */
 START_TEST (cuda_grid_strides)
 {
   static const gint64 dims[][PLAN_MAX_DIMS] = {
@@ -644,7 +645,7 @@ compare_print_cases (void)
 
 /* --- speed -------------------------------------------------------------------------------- */
 
-/* bf16 where a choice is, but sums, statistics and an optimizer's state in fp32. */
+/* bf16 where there is a choice, but fp32 for sums, statistics and an optimizer's state. */
 static PlanDtype
 speed_format (const Kernel *kernel, guint i)
 {
@@ -657,8 +658,8 @@ speed_format (const Kernel *kernel, guint i)
              : PLAN_DTYPE_BF16;
 }
 
-/* Numbers that repeat at no period of a matrix. Those of an index are below `limit`, others between
- * 0 and 1; what else is in integers stays zero. Zeros everywhere would be the fastest there is. */
+/* Fills memory with numbers that repeat at no period of a matrix: indices below `limit`, others
+ * between 0 and 1; other integers stay zero. Zeros alone would be faster. */
 static void
 speed_fill (guint8 *memory, guint64 bytes, PlanDtype dtype, gint64 limit)
 {
@@ -685,7 +686,7 @@ speed_fill (guint8 *memory, guint64 bytes, PlanDtype dtype, gint64 limit)
     device->copy (memory + done, memory, MIN (done, bytes - done));
 }
 
-/* Takes all operands; returns the bytes that the op cannot do without moving. */
+/* Allocates all operands; returns the bytes that the op has to read and write at least. */
 static guint64
 take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
 {
@@ -720,7 +721,7 @@ take_operands (const Kernel *kernel, const PlanOp *op, ExecArgs *args)
   return moved;
 }
 
-/* Bytes read and written, of `repeats` copies of a matrix of bf16, per second. */
+/* Bytes per second, read and written, of `repeats` copies of a bf16 matrix. */
 static double
 copy_speed (gint64 rows, guint repeats)
 {
@@ -736,7 +737,7 @@ copy_speed (gint64 rows, guint repeats)
           device->wait ();
           begun = g_get_monotonic_time ();
         }
-      device->copy (to, from, bytes); /* between two places of a device none waits */
+      device->copy (to, from, bytes); /* a copy within the device does not block the host */
     }
   device->wait ();
   const double us = (double)MAX (g_get_monotonic_time () - begun, 1) / repeats;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What cuBLASLt refuses. Sources: the cuBLAS 13 documentation of cublasLtMatmul (the tables of
- * supported types, the requirements of FP8 kernels, the overview of scaling modes) and the comments
- * in cublasLt.h 13.1. */
+/* The checks by which the fake cuBLASLt refuses what the real one does. Sources: the cuBLAS 13
+ * documentation of cublasLtMatmul (the tables of supported types, the requirements of FP8 kernels,
+ * the overview of scaling modes) and the comments in cublasLt.h 13.1. */
 #include "config.h"
 
 #include "tests/fake/cublaslt.hpp"
@@ -12,7 +12,7 @@ namespace fake
 namespace
 {
 
-/* Types that go together when sums are fp32; `bias` is what the epilogue may add. */
+/* Types that can be combined when sums are fp32; `bias` is the type that the epilogue may add. */
 const struct Row
 {
   gint32 a, b, c, d, bias;
@@ -39,7 +39,8 @@ const struct Row
   { CUDA_R_4F_E2M1, CUDA_R_4F_E2M1, CUDA_R_32F, CUDA_R_32F, CUDA_R_16BF },
 };
 
-/* NULL: the types do not go together. fp8 formats may change places. */
+/* The row of the product's types; NULL: they cannot be combined. The two fp8 formats may change
+ * places. */
 const Row *
 find_row (const Product &self)
 {
@@ -72,7 +73,7 @@ is_layout (const FakeMatrixLayout &layout)
          && layout.batches > 0;
 }
 
-/* Whether two matrices of a batch have an element in common, lines of one perhaps being between
+/* Whether two matrices of a batch have an element in common. Lines of one matrix may lie between
  * those of another. */
 bool
 overlap (const FakeMatrixLayout &layout)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLASLt's handles, descriptors and algorithms. Two algorithms can run every product: one that
- * sums as it goes, without a workspace, and one that sums halves of k apart, with one. */
+/* The fake cuBLASLt: handles, descriptors and algorithms. Two algorithms can run every product:
+ * one that sums in order, without a workspace, and one that sums the halves of k separately,
+ * with one. */
 #include "config.h"
 
 #include "tests/fake/cublaslt.hpp"
@@ -19,13 +20,13 @@ struct cublasLtContext
 namespace
 {
 
-/* What an algorithm is, in cublasLtMatmulAlgo_t. */
+/* What cublasLtMatmulAlgo_t holds. */
 struct Algo
 {
   guint32 id, split, reduction;
-  guint16 alignment[4]; /* of A, B, C, D: chosen for these */
+  guint16 alignment[4]; /* the alignments of A, B, C, D that it was chosen for */
   guint32 formats[4];   /* of A, B, C, D */
-  guint32 turns;        /* of A and B, and scale modes */
+  guint32 turns;        /* whether A and B are transposed, and the scale modes */
 };
 static_assert (sizeof (Algo) <= sizeof (cublasLtMatmulAlgo_t), "it has room");
 
@@ -190,7 +191,7 @@ make_algo (guint32 id, const Product &product, const guint32 alignment[4])
   return algo;
 }
 
-/* Partial sums in fp32. */
+/* Bytes of the workspace, which holds partial sums in fp32. */
 size_t
 workspace_of (const Algo &algo, const Product &product)
 {
@@ -213,7 +214,8 @@ check_algo (const Algo &algo, const Product &product, std::string &why)
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/* What the four layouts and the descriptor say, if there are any. */
+/* Gathers the product from the four layouts and the descriptor. Fails where one of them is
+ * missing. */
 bool
 gather (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Product &out,
@@ -227,7 +229,7 @@ gather (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout
   return true;
 }
 
-/* What fake_cublaslt_stretch asked for. */
+/* The mistake that fake_cublaslt_stretch asked for. */
 struct
 {
   guint number;
@@ -461,7 +463,7 @@ cublasLtMatmulAlgoGetHeuristic (cublasLtHandle_t handle, cublasLtMatmulDesc_t de
       Algo algo = make_algo (id, product, preference->alignment);
       size_t workspace = workspace_of (algo, product);
 
-      if (id == ALGO_SPLIT) /* the roughest that may be */
+      if (id == ALGO_SPLIT) /* the allowed scheme with the largest errors */
         algo.reduction = preference->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE
                              ? (guint32)CUBLASLT_REDUCTION_SCHEME_INPLACE
                              : preference->reductions;
@@ -474,7 +476,7 @@ cublasLtMatmulAlgoGetHeuristic (cublasLtHandle_t handle, cublasLtMatmulDesc_t de
       result->state = CUBLAS_STATUS_SUCCESS;
       result->wavesCount = 1;
     }
-  if (*found > 0 && *found < asked) /* which only its state tells from those that can be used */
+  if (*found > 0 && *found < asked) /* only its state tells it from usable results */
     {
       memset (&results[*found], 0, sizeof *results);
       results[(*found)++].state = CUBLAS_STATUS_NOT_SUPPORTED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLASLt on the fake device: a product as its descriptors say, in three steps. */
+/* The fake cuBLASLt as its files share it: a product is gathered from its descriptors, checked, and
+ * multiplied. */
 #pragma once
 #include "tests/fake/device.hpp"
 #include "tests/fake/include/cublasLt.h"
@@ -19,7 +20,7 @@ struct FakeMatmulDesc
   gint32 op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N, turns_c = CUBLAS_OP_N;
   guint32 epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void *bias = nullptr;
-  gint32 bias_type = -1; /* the type of D */
+  gint32 bias_type = -1; /* -1: the type of D */
   gint32 sms = 0;        /* all */
   gint8 fast_accumulation = 0;
   const void *scale_a = nullptr, *scale_b = nullptr, *scale_c = nullptr, *scale_d = nullptr;
@@ -37,34 +38,35 @@ struct FakeMatmulPreference
 namespace fake
 {
 
-/* D = alpha op(A) op(B) + beta C, all that has to be known but the pointers. */
+/* D = alpha op(A) op(B) + beta C: all of it but the pointers. */
 struct Product
 {
   FakeMatmulDesc desc;
   FakeMatrixLayout a, b, c, d;
-  guint64 m, n, k; /* once checked */
+  guint64 m, n, k; /* set by check_product */
 };
 
 struct Operands
 {
   const void *a, *b, *c;
   void *d;
-  const void *alpha, *beta; /* the device's; else NULL, and: */
+  const void *alpha, *beta; /* on the device; NULL: the host's values below */
   float host_alpha, host_beta;
   void *workspace;
   size_t workspace_bytes;
-  unsigned split; /* parts of k that are summed apart */
-  bool rounds;    /* each part, and each sum of them, to the result's format */
+  unsigned split; /* parts of k that are summed separately */
+  bool rounds;    /* each part, and each sum of parts, is rounded to the result's format */
 };
 
-/* cublaslt-check.cpp: what the real one refuses, with its status; `why` is for people. */
+/* cublaslt-check.cpp: the status by which the real cuBLASLt refuses the product; `why` is a message
+ * for people. */
 cublasStatus_t check_product (Product &product, std::string &why);
 cublasStatus_t check_operands (const Product &product, const Operands &operands,
                                const guint16 alignment[4], std::string &why);
 const char *name_of_type (gint32 type);
 bool is_fp8 (gint32 type);
 
-/* cublaslt-gemm.cpp */
+/* cublaslt-gemm.cpp: runs the product. */
 cudaError_t multiply (Op &op, const Product &product, const Operands &operands);
 
 }

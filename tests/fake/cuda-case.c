@@ -177,9 +177,9 @@ weights_distance (const Case *c, const ExecResult *a, const ExecResult *b)
 }
 
 /* Kernels differ from the CPU's in the order of sums within a row and in expf, by some units of
- * fp32's last place (2^-24) each; a layer's products pass that on. Where activations are kept in
- * bf16 a value near the middle of two of its numbers (2^-9 apart) then falls to the other side, and
- * in fp8 (2^-4) as well. The second step's numbers stand on those. */
+ * fp32's last place (2^-24) each, and a layer's products pass that on. Where activations are kept
+ * in bf16 a value near the middle of two numbers (2^-9 apart) may then be rounded to the other one,
+ * and in fp8 (2^-4) as well. The second step starts from weights with these differences. */
 void
 assert_near (const Case *c, const char *what, const ExecResult *found, const ExecResult *expected)
 {
@@ -231,7 +231,8 @@ assert_equal_losses (const Case *a, const Case *b, const char *what)
                  b->results[0].grad_norms[0], b->results[0].grad_norms[1]);
 }
 
-/* g_strsplit looks at all that is left, for each line, where sanitizers watch strstr. */
+/* Counts without g_strsplit, which under sanitizers searches all that is left of the log for each
+ * line. */
 guint
 count_logged (const char *words)
 {
@@ -271,7 +272,9 @@ case_check_bytes (Case *c, const char *what)
       ck_assert_uint_eq (sim->memory.max_allocated, m->max_allocated);
       ck_assert_uint_eq (sim->memory.reserved, c->results[r].arena_bytes);
       ck_assert_uint_eq (m->reserved, sim->memory.reserved);
-      ck_assert_uint_gt (m->device, m->reserved); /* scales and workspaces, and other ranks there */
+      ck_assert_uint_gt (
+          m->device,
+          m->reserved); /* scales and workspaces are allocated, and other ranks' memory */
       ck_assert (memcmp (sim->memory.by_category, m->by_category, sizeof m->by_category) == 0);
       ck_assert_uint_eq (sim->spans->len, trace->spans->len);
       ck_assert_uint_eq (sim->samples->len, trace->samples->len);

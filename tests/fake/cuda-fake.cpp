@@ -29,7 +29,8 @@ using namespace fake;
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-/* The linker's names for the ends of all shared variables; absent without any. */
+/* The linker's names for the two ends of all shared variables; both are absent where there are
+ * none. */
 extern "C" char __start_fake_cuda_shared[] __attribute__ ((weak));
 extern "C" char __stop_fake_cuda_shared[] __attribute__ ((weak));
 
@@ -37,7 +38,7 @@ namespace
 {
 
 const size_t STACK_BYTES = 128 * 1024;
-const unsigned MAX_THREADS = 1024; /* of a block: no more fibers at a time */
+const unsigned MAX_THREADS = 1024; /* of a block, and so the most fibers at a time */
 const size_t MAX_SHARED = 227 * 1024;
 const size_t SCRATCH_BYTES = MAX_THREADS * STACK_BYTES + MAX_SHARED;
 
@@ -47,13 +48,13 @@ enum State
   READY,
   AT_BARRIER,
   AT_SHUFFLE,
-  STOPPED, /* did what a device does not survive */
+  STOPPED, /* did what makes a device's launch fail */
   DONE
 };
 
-/* Where a stack goes on: a ucontext the first time, then a jump, which makes no system calls. The
- * compiler's own jump, as the address sanitizer clears a whole stack's marks at each of the
- * library's. */
+/* Where a stack continues: a ucontext the first time, then a jump, which makes no system calls. It
+ * is the compiler's own jump, as the address sanitizer clears the marks of a whole stack at each of
+ * the library's. */
 struct Context
 {
   ucontext_t begin;
@@ -61,8 +62,9 @@ struct Context
   bool has_begun = false;
 };
 
-/* A stack that runs threads of the block to their ends, one after the other, until one waits: then
- * it is that thread's until it goes on. Kernels that never wait so need one fiber alone. */
+/* A stack that runs threads of the block to their ends, one after the other, until one of them
+ * waits: then the stack belongs to that thread until it continues. Kernels that never wait
+ * therefore need one fiber alone. */
 struct Fiber
 {
   Context context;
@@ -74,8 +76,8 @@ struct Fiber
 struct Thread
 {
   State state = NEW;
-  int line = 0;       /* of the source, where it waits */
-  bool syncs = false; /* at a shuffle: a __syncwarp */
+  int line = 0;       /* the source line at which it waits */
+  bool syncs = false; /* whether the shuffle is a __syncwarp */
   guint32 mask = 0, value = 0;
   unsigned source = 0;
   Fiber *fiber = nullptr;
@@ -90,11 +92,13 @@ struct Processor
   const void *scheduler_stack = nullptr; /* for the address sanitizer */
   size_t scheduler_bytes = 0;
   std::vector<Fiber *> idle;
-  std::vector<Thread> threads; /* of the block that runs */
-  size_t begun = 0, end = 0;   /* threads begun, and how many may be, in the order of running */
+  std::vector<Thread> threads; /* of the block that is running */
+  size_t begun = 0,
+         end
+         = 0; /* threads that have begun, and how many may begin, counted in the order of running */
   unsigned current = 0;
   const FakeCudaLaunch *launch = nullptr;
-  std::string why; /* what a thread did that ends the launch */
+  std::string why; /* the error of the thread that ends the launch */
 } processor;
 
 /* --- fibers ------------------------------------------------------------------------------- */
@@ -109,7 +113,7 @@ void __attribute__ ((noinline, no_sanitize ("address"))) change (Context &from, 
   setcontext (&to.begin);
 }
 
-/* Leaves the scheduler for a fiber, and returns when that waits or has nothing to do. */
+/* Switches from the scheduler to a fiber, and returns when that waits or has nothing left to do. */
 void
 enter (Fiber *fiber)
 {
@@ -145,7 +149,7 @@ leave (Fiber *fiber)
   arrive (fiber->asan);
 }
 
-/* The thread that comes i-th. */
+/* The thread that is i-th in the order of running. */
 unsigned
 in_order (size_t i)
 {
@@ -202,7 +206,7 @@ take_fiber ()
   fiber = processor.fibers.back ().get ();
   fiber->stack = processor.scratch + (processor.fibers.size () - 1) * STACK_BYTES;
 #ifdef HAVE_ASAN
-  ASAN_UNPOISON_MEMORY_REGION (fiber->stack, STACK_BYTES); /* of a fiber that never ended */
+  ASAN_UNPOISON_MEMORY_REGION (fiber->stack, STACK_BYTES); /* the fiber may never have ended */
 #endif
   ucontext_t *begin = &fiber->context.begin;
   getcontext (begin);
@@ -214,7 +218,7 @@ take_fiber ()
   return fiber;
 }
 
-/* The current thread waits for others. */
+/* Makes the current thread wait for others. */
 void
 wait (State state, int line)
 {
@@ -254,7 +258,8 @@ shuffle_is_complete (size_t first, const Thread &like)
   return true;
 }
 
-/* Gives every lane of the mask its value. A source outside of the mask has none: 0xdeadbeef. */
+/* Gives every lane of the mask its value; 0xdeadbeef where the source lane is outside of the
+ * mask. */
 void
 shuffle (size_t first, guint32 mask)
 {
@@ -272,7 +277,8 @@ shuffle (size_t first, guint32 mask)
       }
 }
 
-/* Lets go those of warp `first` / 32 that wait for nobody any more. */
+/* Lets threads of warp `first` / 32 continue that wait for no others any more. Returns whether
+ * there were any. */
 bool
 release_shuffles (size_t first)
 {
@@ -305,7 +311,7 @@ release_barrier ()
   return true;
 }
 
-/* Runs the warp of the threads that come at `from` up to `end` as far as it gets without others. */
+/* Runs the warp of threads `from` to `end`, in the order of running, until it needs other warps. */
 void
 run_warp (size_t from, size_t end)
 {
@@ -321,7 +327,7 @@ run_warp (size_t from, size_t end)
   while (processor.why.empty () && release_shuffles (in_order (from) / 32 * 32));
 }
 
-/* Says where the threads are that can never go on; all stacks are given up. */
+/* Reports where the threads are that can never continue, and gives up all stacks. */
 void
 fail (const char *name)
 {
@@ -395,7 +401,8 @@ map_scratch ()
     g_error ("no memory for the stacks of a fake device");
 }
 
-/* The error is of the first block that does not end, or of what the blocks used. */
+/* Runs a launch. The error is that of the first block that does not end, or of memory that the
+ * blocks used. */
 cudaError_t
 run_launch (Op &op, const FakeCudaLaunch &launch)
 {

@@ -26,16 +26,17 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Forgets everything: one device of compute capability 9.0 with 2 GiB, as new. */
+/* Resets everything: there is one new device of compute capability 9.0 with 2 GiB. */
 void fake_cuda_reset (void);
 
-/* After a reset: how many devices (up to 8), how large, of which compute capability. */
+/* After a reset: sets how many devices there are (up to 8), their memory and their compute
+ * capability. */
 void fake_cuda_set_machine (guint devices, guint64 bytes, int major, int minor);
 
-/* This thread is of a process that is shown this device alone, as its first. */
+/* Makes this thread one of a process that is shown this device alone, as its first one. */
 void fake_cuda_show (guint device);
 
-/* The newest CUDA that the driver is for: 12040. */
+/* Sets the newest CUDA version that the driver supports: 12040. */
 void fake_cuda_set_driver (int version);
 
 /* One line per launch, set, copy, product, event and synchronisation since the reset:
@@ -57,18 +58,19 @@ const char *fake_cuda_finish (void);
 
 void fake_cuda_run_backwards (gboolean backwards);
 
-/* From now on kernels run as what nvcc made of them: those of all .ptx files of a folder, as many
- * as it says (ptx.hpp). */
+/* From now on kernels run as the PTX that nvcc made of them, from all .ptx files of a folder
+ * (ptx.hpp). Returns the number of kernels. */
 guint fake_cuda_run_ptx (const char *folder);
 
-/* Whether kernels that run from now on are watched for races of their own threads and blocks, which
- * is slow: see races.cpp. */
+/* Sets whether kernels that run from now on are watched for races between their own threads and
+ * blocks, which is slow: see races.cpp. */
 void fake_cuda_find_races (gboolean find);
 
-/* Outside of the runtime's calls device memory cannot be touched: who does is reported. */
+/* Sets whether device memory is protected outside of the runtime's calls: an access by the host is
+ * then reported. */
 void fake_cuda_guard (gboolean guard);
 
-/* The call-th call from now that can fail, from 1, does so with this cudaError_t; 0: none. */
+/* The call-th call from now that can fail, counted from 1, fails with this cudaError_t; 0: none. */
 void fake_cuda_fail_at (guint call, int error);
 
 G_END_DECLS

@@ -30,7 +30,8 @@ typedef struct
 cudnnStatus_t fake_cudnn_refuse (cudnnStatus_t status, const char *format, ...)
     G_GNUC_PRINTF (2, 3);
 
-/* An attribute's values, NULL where it was not set; the first of them, a descriptor. */
+/* The first returns an attribute's values, NULL where it was not set; the second the first of these
+ * values, a descriptor. */
 const void *fake_cudnn_get (const FakeCudnnDescriptor *self, cudnnBackendAttributeName_t name,
                             gint64 *count);
 const FakeCudnnDescriptor *fake_cudnn_descriptor (const FakeCudnnDescriptor *self,
@@ -40,8 +41,8 @@ const FakeCudnnDescriptor *fake_cudnn_descriptor (const FakeCudnnDescriptor *sel
  * it is made. */
 cudnnStatus_t fake_cudnn_check_graph (const FakeCudnnDescriptor *graph);
 
-/* As cuDNN 9.19 answers (tests/gpu/test-cudnn-ask.c): the backward pass of heads of more than 128
- * elements runs on Hopper alone. */
+/* Whether there is an engine for the graph, as cuDNN 9.19 answers (tests/gpu/test-cudnn-ask.c): the
+ * backward pass of heads of more than 128 elements runs on Hopper alone. */
 gboolean fake_cudnn_has_engine (const FakeCudnnDescriptor *graph);
 
 /* Bytes of workspace on the current device, as cuDNN 9.19 asks for them: 256 on Hopper, and room
@@ -49,7 +50,8 @@ gboolean fake_cudnn_has_engine (const FakeCudnnDescriptor *graph);
  * for a second image of the gradient of queries. */
 gint64 fake_cudnn_workspace (const FakeCudnnDescriptor *graph);
 
-/* Every tensor that is not virtual must have been given. */
+/* fake_cudnn_take_values takes the values of the variant pack, and refuses where a tensor is
+ * missing that is not virtual; fake_cudnn_run then runs the graph. */
 cudnnStatus_t fake_cudnn_take_values (FakeCudnnRun *run);
 cudnnStatus_t fake_cudnn_run (FakeCudnnRun *run, cudaStream_t stream);
 

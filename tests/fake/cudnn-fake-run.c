@@ -12,12 +12,13 @@
 #include <math.h>
 #include <string.h>
 
-/* The operands of an operation: it reads the first three and writes the last. One that is the same
- * as the one before it is absent. */
+/* The attributes of an operation that are operands: it reads the first three and writes the last.
+ * One that equals the one before it is absent. */
 static const struct
 {
   cudnnBackendDescriptorType_t type;
-  cudnnBackendAttributeName_t kind; /* the descriptor of what it does; of a reshape, any */
+  cudnnBackendAttributeName_t kind; /* the attribute with the descriptor of the operation's mode; of
+                                       a reshape, any attribute */
   cudnnBackendAttributeName_t operands[4];
 } operations[] = {
   { CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR,
@@ -45,7 +46,7 @@ typedef struct
   cudnnDataType_t type;
   gint64 size[4], stride[4];
   gboolean is_virtual, is_by_value;
-  float *values; /* in the order of dimensions; NULL: not read or made so far */
+  float *values; /* in the order of dimensions; NULL: not read or computed so far */
 } Tensor;
 
 typedef struct
@@ -133,7 +134,7 @@ read_operation (GHashTable *tensors, const FakeCudnnDescriptor *descriptor, Oper
   return FALSE;
 }
 
-/* All operations of a graph; NULL where there is one that this fake does not have. */
+/* All operations of a graph; NULL where this fake does not have one of them. */
 static GArray *
 read_graph (GHashTable *tensors, const FakeCudnnDescriptor *graph)
 {
@@ -163,7 +164,7 @@ sizes_equal (const Tensor *a, const Tensor *b)
   return memcmp (a->size, b->size, sizeof a->size) == 0;
 }
 
-/* Whether each dimension of `part` is as large as that of `whole`, or one. */
+/* Whether `part` can be broadcast to `whole`: each of its dimensions is as large, or one. */
 static gboolean
 spreads (const Tensor *part, const Tensor *whole)
 {
@@ -173,8 +174,8 @@ spreads (const Tensor *part, const Tensor *whole)
   return TRUE;
 }
 
-/* Whether each of the first `dimensions` of `part` divides that of `whole`: neighbours, such as the
- * query heads of a group, share what there is less of. */
+/* Whether each of the first `dimensions` of `part` divides that of `whole`: neighbours of `whole`,
+ * such as the query heads of a group, then share an element of `part`. */
 static gboolean
 divides (const Tensor *part, const Tensor *whole, guint dimensions)
 {
@@ -331,7 +332,7 @@ round_to (cudnnDataType_t type, float *values, gint64 n)
     }
 }
 
-/* How many elements behind the first one element `i`, in the order of dimensions, lies. */
+/* The offset of element `i`, counted in the order of dimensions, in elements. */
 static gint64
 offset_of (const Tensor *self, gint64 i)
 {
@@ -572,8 +573,8 @@ run_operation (const FakeCudnnRun *run, const Operation *self, cudaStream_t stre
   return store (run, self->out, stream);
 }
 
-/* Takes the values of the host, and checks that the variant pack has every tensor of the graph that
- * is not virtual. */
+/* Takes values from host memory, and checks that the variant pack has every tensor of the graph
+ * that is not virtual. */
 static cudnnStatus_t
 take_tensors (FakeCudnnRun *run, GHashTable *tensors)
 {
@@ -616,7 +617,7 @@ fake_cudnn_take_values (FakeCudnnRun *run)
 /* The mistake that fake_cudnn_stretch (`from` is 0) or fake_cudnn_resize asked for. */
 static struct
 {
-  gint number; /* runs until the one that has it, of all ranks together */
+  gint number; /* the runs, of all ranks together, until the one with the mistake */
   gint64 id, elements;
   guint dimension;
   gint64 from, to;

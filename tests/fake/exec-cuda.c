@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdplan-exec-cuda on fake GPUs, as a user runs it: FAKE_GPUS of them, one by default, of compute
- * capability FAKE_CAPABILITY, 90 by default, with a cuDNN FAKE_CUDNN, 91900 by default, that
- * wants FAKE_CUDNN_MORE bytes more than is known of it. What went wrong on them ends it with an
- * error. */
+/* fsdplan-exec-cuda on fake GPUs, as a user runs it. The environment says which: FAKE_GPUS is their
+ * number (1 by default), FAKE_CAPABILITY their compute capability (90), FAKE_CUDNN the version of
+ * cuDNN (91900), and FAKE_CUDNN_MORE the bytes of workspace that it wants beyond what is known of
+ * this version. A mistake that the fake GPUs notice ends the program with an error. */
 #include "config.h"
 
 #include "tests/fake/cuda-fake.h"

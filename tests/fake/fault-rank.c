@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaded before the C library: the rank that FAULT_RANK names sends itself the signal FAULT_SIGNAL,
- * or sleeps for FAULT_SECONDS, once: when it opens a file whose path has FAULT_AT in it, or when it
- * starts, where that is "start". */
+/* A library to load before the C library. The rank that FAULT_RANK names sends itself the signal
+ * FAULT_SIGNAL, or sleeps for FAULT_SECONDS, once: when it opens a file whose path contains
+ * FAULT_AT, or when it starts, if FAULT_AT is "start". */
 #include "config.h"
 
 #include <dlfcn.h>

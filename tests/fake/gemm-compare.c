@@ -22,8 +22,8 @@ enum
 };
 
 #define WORK_BYTES (33 * PLAN_MIB)
-#define PATTERN 65521 /* numbers that repeat, at no period of a matrix */
-#define ROWS 64       /* that are compared */
+#define PATTERN 65521 /* the period of the numbers: a prime, which no matrix has */
+#define ROWS 64       /* rows of the results that are compared */
 
 static void
 must (int code)
@@ -43,7 +43,7 @@ take (guint64 bytes)
   return made;
 }
 
-/* Random numbers between -1 and 1. */
+/* Allocates an array of random numbers between -1 and 1 on the device. */
 static void *
 take_numbers (PlanDtype dtype, guint64 count, guint32 seed)
 {
@@ -76,7 +76,7 @@ first_rows (const ExecArgs *args)
   return values;
 }
 
-/* Size of the difference between the two results, as a share of the plain one's size. */
+/* The norm of the difference of the two results, as a share of the plain one's norm. */
 static double
 distance (const ExecArgs *args)
 {
@@ -117,7 +117,7 @@ time_calls (const ExecArgs *args, guint repeats)
 void
 gemm_compare (const GemmCase *c, guint repeats, FILE *out)
 {
-  /* Both sum in fp32, in orders of their own; then each rounds. */
+  /* Both sum in fp32, in different orders, and round once. */
   const double bound = c->out == PLAN_DTYPE_BF16   ? 0x1p-8
                        : c->out == PLAN_DTYPE_FP16 ? 0x1p-11
                                                    : 1e-4;

@@ -1,5 +1,5 @@
-/* cuBLASLt's products against gemm-plain.cu's, on whatever stands for the device, and their speed.
- */
+/* Compares cuBLASLt's products with gemm-plain.cu's, on the fake device or on a real GPU, and times
+ * both. */
 #pragma once
 #include "planner/base/dtype.h"
 #include <glib.h>
@@ -9,12 +9,12 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 m, n, k;
-  gint64 layout; /* of the op list */
+  gint64 layout; /* as an op list has it */
   PlanDtype out, factors;
 } GemmCase;
 
-/* Prints a line: milliseconds over `repeats` calls after one that does not count, TFLOP/s, and how
- * far the first rows of the two results are apart, as a share of their size; fails where that is
+/* Prints a line: milliseconds over `repeats` calls after one that is not timed, TFLOP/s, and the
+ * distance between the first rows of the two results as a share of their norm. Fails where that is
  * more than the rounding of the result's format explains. */
 void gemm_compare (const GemmCase *c, guint repeats, FILE *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaded before the program: the call for the time that INTERRUPT_AT names brings Ctrl-C with it. A
- * search asks for the time behind each plan that it scored. */
+/* A library to load before the program: the program gets Ctrl-C (SIGINT) in the call for the time
+ * whose number is INTERRUPT_AT. A search asks for the time after each plan that it has scored. */
 #include "config.h"
 
 #include <signal.h>

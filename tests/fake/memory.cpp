@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device and pinned memory: taken, given back, guarded; and copies. Addresses are never used twice
- * between two resets, so whoever uses what was freed is told so. */
+/* Device and pinned memory: allocating, freeing, guarding and copying. An address is never used
+ * twice between two resets, so a use of freed memory is reported. */
 #include "config.h"
 
 #include "tests/fake/device.hpp"
@@ -17,12 +17,12 @@ namespace
 {
 
 const guint8 POISON = 0xff; /* a NaN in every format */
-const guint8 BEYOND = 0xa5; /* from the end of an allocation to the end of its page */
+const guint8 BEYOND = 0xa5; /* fills an allocation's last page behind its end */
 const size_t FILLED = (size_t)1 << 20;
 
 guint8 *region;
 struct sigaction earlier_handler;
-const guint8 *volatile fault; /* where the host touched what it must not */
+const guint8 *volatile fault; /* the forbidden address that the host has touched */
 
 size_t
 in_pages (size_t bytes)
@@ -36,7 +36,7 @@ is_in_region (const void *at)
   return (const guint8 *)at >= region && (const guint8 *)at < region + (HOST + 1) * PART_BYTES;
 }
 
-/* Notes it, and lets the host go on. */
+/* Notes the fault, and lets the host continue. */
 void
 handle_fault (int number, siginfo_t *info, void *context)
 {
@@ -48,7 +48,8 @@ handle_fault (int number, siginfo_t *info, void *context)
       if (mprotect (page, PAGE, PROT_READ | PROT_WRITE) == 0)
         return;
     }
-  sigaction (number, &earlier_handler, nullptr); /* and it happens again */
+  sigaction (number, &earlier_handler,
+             nullptr); /* the access is repeated, and the earlier handler gets it */
 }
 
 }
@@ -106,8 +107,8 @@ open_memory (bool open)
 
 /* --- taking and giving back --------------------------------------------------------------- */
 
-/* Large ones are pages of a file, each copied when it is written first: most of a workspace is
- * never touched. */
+/* Fills memory with a byte. Large allocations are pages of a file, each of which is copied when it
+ * is first written: most of a workspace is never touched. */
 void
 fill (guint8 *at, guint8 byte, size_t bytes)
 {
@@ -245,7 +246,8 @@ check_memory ()
 namespace
 {
 
-/* The host could see it end: what it copied arrives, or was there until now. */
+/* Ends a copy: what it copied to the host arrives; where it reads host memory that has been changed
+ * since the copy was issued, that is reported. */
 void
 end_copy (const Pending &copy)
 {
@@ -271,7 +273,8 @@ overlaps (const Pending &copy, const void *at, size_t bytes)
          && (const guint8 *)at < (guint8 *)copy.host + copy.bytes.size ();
 }
 
-/* Ends copies that `known` knows to be over; of those into and out of [at, at + bytes), or all. */
+/* Ends copies that are over according to `known`: those into and out of [at, at + bytes), or
+ * all. */
 void
 settle_some (const Clock &known, const void *at, size_t bytes)
 {
@@ -286,8 +289,9 @@ settle_some (const Clock &known, const void *at, size_t bytes)
   runtime.pending = std::move (others);
 }
 
-/* Starts to watch what the host does to pinned memory that a copy reads, and returns what the copy
- * sees. The two differ where an earlier copy has not arrived: there the host has nothing to do. */
+/* Starts to watch for writes of the host to pinned memory that a copy reads, and returns what the
+ * copy sees. That differs from the memory's contents where an earlier copy has not arrived: the
+ * host must not touch these bytes. */
 std::vector<guint8>
 read_pinned (const Op &op, void *at, size_t bytes)
 {
@@ -331,7 +335,7 @@ is_device (const void *at)
   return is_in_region (at) && !is_pinned (at);
 }
 
-/* Both sides have been checked to be there. */
+/* Copies; both sides have been checked to be allocated. */
 void
 move (Op &op, void *to, const void *from, size_t bytes)
 {
@@ -354,7 +358,7 @@ move (Op &op, void *to, const void *from, size_t bytes)
     memmove (to, from, bytes);
 }
 
-/* Whether a copy of this kind can be from here to there. */
+/* Whether a copy of this kind can go from `from` to `to`. */
 bool
 agrees (cudaMemcpyKind kind, const void *to, const void *from)
 {
@@ -540,7 +544,7 @@ cudaMemcpyAsync (void *to, const void *from, size_t bytes, enum cudaMemcpyKind k
   return cudaMemcpy2DAsync (to, bytes, from, bytes, bytes, 1, kind, stream);
 }
 
-/* On the default stream; the host waits unless both sides are a device's. */
+/* Copies on the default stream; the host waits unless both sides are on a device. */
 cudaError_t
 cudaMemcpy (void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {

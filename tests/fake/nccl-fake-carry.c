@@ -142,7 +142,7 @@ refuse_pair (Team *team, guint one, const Call *first, guint other, const Call *
   return FALSE;
 }
 
-/* What a rank sends another, that one receives. */
+/* Checks that what a rank sends to another one is received there. */
 static gboolean
 transfers_agree (Team *team)
 {
@@ -205,7 +205,7 @@ window_of (const struct ncclComm *comm, const guint8 *at, size_t bytes)
   return NULL;
 }
 
-/* Elements that a rank gives to and gets from one of the calls. */
+/* The number of elements that a rank passes to a call, and that it gets. */
 static void
 sizes_of (const struct ncclComm *comm, const Call *call, size_t *in, size_t *out)
 {
@@ -231,7 +231,7 @@ is_symmetric (const struct ncclComm *comm, const Call *call)
   return from != NULL && from->is_symmetric && to != NULL && to->is_symmetric;
 }
 
-/* Between windows of every rank, at the same place in each. */
+/* Whether the call's buffers lie in windows of every rank, at the same place in each. */
 static gboolean
 all_symmetric (const Team *team, guint i)
 {
@@ -242,7 +242,7 @@ all_symmetric (const Team *team, guint i)
   return TRUE;
 }
 
-/* Element `i` of the sum over ranks; see the header for its order. */
+/* Computes element `i` of the sum over ranks; nccl-fake.h says in which order. */
 static void
 add_up (const Team *team, guint8 *const *in, guint owner, const Call *call, size_t i, gboolean wide,
         void *out)
@@ -268,7 +268,7 @@ add_up (const Team *team, guint8 *const *in, guint owner, const Call *call, size
   exec_number_narrow (out, dtype, &sum, 1);
 }
 
-/* Element `i` of the largest of all ranks, which drops NaNs as fmaxf does. */
+/* Computes element `i` of the maximum over ranks, which drops NaNs as fmaxf does. */
 static void
 find_largest (const Team *team, guint8 *const *in, const Call *call, size_t i, void *out)
 {
@@ -284,7 +284,7 @@ find_largest (const Team *team, guint8 *const *in, const Call *call, size_t i, v
   exec_number_narrow (out, dtypes[call->type], &max, 1);
 }
 
-/* Element `at` of what a rank gets from a reduction. */
+/* Computes element `at` of what a rank gets from a reduction. */
 static void
 reduce (const Team *team, guint8 *const *in, guint rank, const Call *call, size_t at, gboolean wide)
 {
@@ -298,7 +298,7 @@ reduce (const Team *team, guint8 *const *in, guint rank, const Call *call, size_
             scatters ? rank * call->count + at : at, wide, out);
 }
 
-/* One collective, from copies of what everybody brings. */
+/* Carries out one collective, from copies of the ranks' operands. */
 static void
 carry (const Team *team, guint i, guint8 *const *in, gboolean wide)
 {
@@ -316,8 +316,8 @@ carry (const Team *team, guint i, guint8 *const *in, gboolean wide)
     }
 }
 
-/* Receivers are ordered behind senders. Senders are not ordered behind receivers, since NCCL's
- * buffers (NCCL_BUFFSIZE) hold what is on its way. */
+/* Orders receivers behind senders. Senders are not ordered behind receivers, since NCCL's buffers
+ * (NCCL_BUFFSIZE) hold what has been sent and not received. */
 static void
 order_transfers (const Team *team)
 {
@@ -348,7 +348,8 @@ carry_transfers (const Team *team)
       }
 }
 
-/* Declares what a rank's call uses; copies what it brings. FALSE where that is not there. */
+/* Declares the memory that a rank's call uses, and copies its operands. FALSE where that memory is
+ * not there. */
 static gboolean
 use (const struct ncclComm *comm, const Call *call, guint8 **copy)
 {
@@ -363,7 +364,7 @@ use (const struct ncclComm *comm, const Call *call, guint8 **copy)
   return is_there;
 }
 
-/* The n-th calls of all ranks, collectives. */
+/* Declares and copies for the i-th calls of all ranks, which are collectives. */
 static gboolean
 use_all (const Team *team, guint i, guint8 **copies)
 {

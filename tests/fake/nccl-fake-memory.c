@@ -5,7 +5,7 @@
 #include "tests/fake/order.h"
 
 static GMutex mutex;
-static GHashTable *memory; /* of ncclMemAlloc: address -> GSIZE_TO_POINTER (bytes) */
+static GHashTable *memory; /* allocations of ncclMemAlloc: address -> GSIZE_TO_POINTER (bytes) */
 
 void
 fake_nccl_forget_memory (void)

@@ -9,16 +9,16 @@
 
 #include <string.h>
 
-/* How long NCCL's thread goes on with a call that makes something after it was told to stop. */
+/* How long NCCL's thread continues a call after an abort. */
 #define OWED_US 20000
 
 static GMutex mutex;
 static GCond changed;
-static GHashTable *meetings; /* id -> Team whose ranks are still coming */
-static GPtrArray *comms;     /* all that there are */
+static GHashTable *meetings; /* id -> Team whose ranks have not all come yet */
+static GPtrArray *comms;     /* all communicators that exist */
 static guint symmetric, by_copy_engine;
-static guint64 buffers; /* of a communicator */
-static int processors;  /* of the most that one may take */
+static guint64 buffers; /* bytes that a communicator takes to connect its ranks */
+static int processors;  /* the most processors that a communicator may take */
 static int version = NCCL_VERSION_CODE;
 static struct
 {
@@ -27,10 +27,10 @@ static struct
   FakeNcclLoss how;
 } loss;
 
-/* Of this thread: calls until the group ends. */
+/* Of this thread: the calls that it has made in a group that has not ended. */
 static _Thread_local guint group_depth;
 static _Thread_local struct ncclComm *group_comm;
-static _Thread_local GPtrArray *group_aborts; /* communicators */
+static _Thread_local GPtrArray *group_aborts; /* of communicators */
 
 void
 fake_nccl_reset (void)
@@ -87,7 +87,7 @@ fake_nccl_processors (void)
   return processors;
 }
 
-/* The mutex is held. */
+/* Notes how many processors the communicator may take; the mutex is held. */
 static void
 note_limit (const ncclConfig_t *config)
 {
@@ -155,7 +155,7 @@ comm_free (struct ncclComm *comm)
   if (--team->open == 0)
     {
       if (meetings != NULL && g_hash_table_lookup (meetings, team->id) == team)
-        g_hash_table_remove (meetings, team->id); /* one died before others came */
+        g_hash_table_remove (meetings, team->id); /* the rank dies before all others have come */
       g_free (team);
     }
   fake_order_gone (comm, "ncclComm");
@@ -168,7 +168,7 @@ comm_free (struct ncclComm *comm)
   g_free (comm);
 }
 
-/* Ranks of one colour, by key, then rank; -1: none is left. */
+/* The next rank of a colour, in the order of keys, then ranks; -1: none is left. */
 static int
 next_of_colour (const Team *team, int colour, const gboolean *is_placed)
 {
@@ -213,7 +213,7 @@ split (const Team *team)
     }
 }
 
-/* Does the call that all ranks of a party are in; the mutex is held. */
+/* Carries out the call that all ranks of a party have made; the mutex is held. */
 static void
 complete (Team *team, Team *party, Kind kind)
 {
@@ -239,7 +239,7 @@ complete (Team *team, Team *party, Kind kind)
   g_cond_broadcast (&changed);
 }
 
-/* Until the abort; the mutex is held. */
+/* Makes a stream stand still until the abort; the mutex is held. */
 static void
 stall_stream (struct ncclComm *comm, cudaStream_t stream)
 {
@@ -248,7 +248,7 @@ stall_stream (struct ncclComm *comm, cudaStream_t stream)
   fake_order_stall (stream, TRUE);
 }
 
-/* The call is issued, and the stream stands still at it; the mutex is held. */
+/* Makes the streams of the issued call stand still; the mutex is held. */
 static void
 stall (struct ncclComm *comm)
 {
@@ -259,7 +259,7 @@ stall (struct ncclComm *comm)
   stall_stream (comm, comm->stream);
 }
 
-/* The rank does no more; the mutex is held. */
+/* Makes the rank lost: it makes no more calls; the mutex is held. */
 static void
 lose (const struct ncclComm *comm)
 {
@@ -270,7 +270,7 @@ lose (const struct ncclComm *comm)
   g_cond_broadcast (&changed);
 }
 
-/* What is to become of a call when a rank is lost; the mutex is held. */
+/* Whether a call fails or waits for ever since a rank is lost; the mutex is held. */
 static gboolean
 is_lost (struct ncclComm *comm, ncclResult_t *result)
 {
@@ -290,7 +290,7 @@ is_lost (struct ncclComm *comm, ncclResult_t *result)
   return TRUE;
 }
 
-/* Comes to the calls that a communicator has by now; the mutex is held. */
+/* Lets the rank arrive at the calls that it has made on a communicator; the mutex is held. */
 static void
 arrive (struct ncclComm *comm)
 {
@@ -304,7 +304,7 @@ arrive (struct ncclComm *comm)
     complete (comm->team, &party, fake_nccl_call_at (comm, 0)->kind);
 }
 
-/* Takes what connects a rank to the others, once; the mutex is held. */
+/* Allocates, once, the memory that connects a rank to the others; the mutex is held. */
 static ncclResult_t
 connect_ranks (struct ncclComm *comm, gboolean is_collective)
 {
@@ -321,17 +321,17 @@ connect_ranks (struct ncclComm *comm, gboolean is_collective)
 
 /* --- in graphs ---------------------------------------------------------------------------- */
 
-/* Calls that were captured together. */
+/* Calls that were captured together into a graph. */
 typedef struct
 {
   struct ncclComm *comm;
-  gint *kept; /* the communicator's, which may be gone */
+  gint *kept; /* the communicator's count, which outlives it */
   guint n;
   Call calls[];
 } Kept;
 
-/* A launch comes to them: it stands still until all ranks' launches have, or for ever where they
- * are not the same, or a rank is lost. */
+/* Runs captured calls in a launch: waits for the launches of all ranks, or for ever where the calls
+ * do not match, or a rank is lost. */
 static cudaError_t
 launch_kept (cudaStream_t stream, void *closure)
 {
@@ -364,7 +364,7 @@ kept_is_gone (void *closure)
   g_atomic_rc_box_release (kept->kept);
 }
 
-/* What is captured asks nobody; the mutex is held. */
+/* Captures the calls, without meeting other ranks; the mutex is held. */
 static ncclResult_t
 keep (struct ncclComm *comm)
 {
@@ -382,7 +382,7 @@ keep (struct ncclComm *comm)
   return comm->is_blocking ? ncclSuccess : ncclInProgress;
 }
 
-/* Makes the calls that a communicator has by now; the mutex is held. */
+/* Issues or captures the calls that a rank has made on a communicator; the mutex is held. */
 static ncclResult_t
 submit (struct ncclComm *comm)
 {
@@ -435,7 +435,7 @@ make_call (struct ncclComm *comm, const Call *call, cudaStream_t stream)
 
 /* --- the end of communicators ------------------------------------------------------------- */
 
-/* Whoever waits here for what it has itself waits for ever. */
+/* Waits until graphs hold no calls of the communicator, or reports that the caller holds one. */
 static void
 await_graphs (struct ncclComm *comm)
 {
@@ -451,7 +451,7 @@ await_graphs (struct ncclComm *comm)
     }
 }
 
-/* Memory is freed, which waits for the GPU; the mutex is held. */
+/* Reports where freeing memory would wait for ever; the mutex is held. */
 static void
 check_others (struct ncclComm *comm)
 {
@@ -538,7 +538,7 @@ ncclGetLastError (ncclComm_t comm)
   return comm != NULL ? comm->last : "";
 }
 
-/* As NCCL's: where NCCL_COMM_ID says how ranks meet, all have the same id. */
+/* As in NCCL: where NCCL_COMM_ID says how ranks meet, all communicators have the same id. */
 ncclResult_t
 ncclGetUniqueId (ncclUniqueId *id)
 {
@@ -556,7 +556,7 @@ ncclGetUniqueId (ncclUniqueId *id)
   return ncclSuccess;
 }
 
-/* The team of an id, while its ranks are coming; the mutex is held. */
+/* The team of an id whose ranks have not all come yet; the mutex is held. */
 static Team *
 team_of (const ncclUniqueId *id, guint ranks)
 {
@@ -581,7 +581,7 @@ ncclCommInitRankConfig (ncclComm_t *out, int ranks, ncclUniqueId id, int rank, n
   const Call call = { .kind = CALL_INIT, .count = (size_t)ranks };
   ncclResult_t result = ncclInvalidArgument;
   int device;
-  char bus[32]; /* devices are told apart by it, whatever this process counts them as */
+  char bus[32]; /* tells devices apart */
   Team *team;
 
   if (cudaGetDevice (&device) != cudaSuccess
@@ -606,7 +606,7 @@ ncclCommInitRankConfig (ncclComm_t *out, int ranks, ncclUniqueId id, int rank, n
   return result;
 }
 
-/* What NCCL answers to calls whose end it does not ask for before it returns. */
+/* The result of a call that returns before its end, as splits and windows do. */
 static ncclResult_t
 unsaid (ncclResult_t result)
 {
@@ -637,7 +637,7 @@ ncclCommGetAsyncError (ncclComm_t comm, ncclResult_t *state)
   if (loss.is_lost && loss.how == FAKE_NCCL_CLOSES && comm->first_rank != loss.rank)
     comm->state = ncclRemoteError;
   if (comm->state == ncclSuccess)
-    connect_ranks (comm, FALSE); /* of a split's, by its own rank */
+    connect_ranks (comm, FALSE); /* each rank connects a communicator made by a split for itself */
   *state = comm->state;
   if (comm->is_finalized && comm->state == ncclInProgress && g_atomic_int_get (comm->kept) == 0)
     comm->state = ncclSuccess;
@@ -645,7 +645,7 @@ ncclCommGetAsyncError (ncclComm_t comm, ncclResult_t *state)
   return ncclSuccess;
 }
 
-/* Says that it is in progress at least once. */
+/* Answers at least once that it is in progress. */
 ncclResult_t
 ncclCommFinalize (ncclComm_t comm)
 {
@@ -682,7 +682,7 @@ ncclCommDestroy (ncclComm_t comm)
   return ncclSuccess;
 }
 
-/* Its kernels end at once. */
+/* Aborts: the communicator's kernels end at once. */
 ncclResult_t
 ncclCommAbort (ncclComm_t comm)
 {

@@ -25,36 +25,38 @@ G_BEGIN_DECLS
 
 typedef enum
 {
-  FAKE_NCCL_SILENT, /* it makes no more calls: those of the others stay in progress */
-  FAKE_NCCL_STALLS, /* calls are issued, and the streams of the others never get behind them */
+  FAKE_NCCL_SILENT, /* the rank makes no more calls: those of the others stay in progress */
+  FAKE_NCCL_STALLS, /* calls are issued, but the streams of the other ranks never get beyond them */
   FAKE_NCCL_CLOSES, /* the others see ncclRemoteError */
-  FAKE_NCCL_DIES,   /* its own calls fail at once, so that it can end; the others wait */
+  FAKE_NCCL_DIES,   /* its own calls fail at once, so that its thread can end; the others wait */
 } FakeNcclLoss;
 
-/* Forgets losses. No communicator may be left. */
+/* Resets what was set for lost ranks. No communicator may exist. */
 void fake_nccl_reset (void);
 
 /* The rank of the first communicator made after a reset is lost when it begins its call number
  * `calls` from now, counted from 0, over all its communicators. */
 void fake_nccl_lose (guint rank, guint calls, FakeNcclLoss how);
 
-/* Bytes of each rank's device that a communicator takes when it connects its ranks: by its first
- * collective, or where NCCL_RUNTIME_CONNECT is 0 when it is made. None after a reset. */
+/* Sets the bytes of its device that each rank of a communicator takes when it connects to the
+ * others: by the first collective, or where NCCL_RUNTIME_CONNECT is 0 when the communicator is
+ * made. 0 after a reset. */
 void fake_nccl_set_buffers (guint64 bytes);
 
-/* How many windows and communicators this thread has asked for and not yet got, as a thread of
- * NCCL's makes them later. An abort may end while some are left. */
+/* How many windows and communicators this thread has asked for and not got yet, since a thread of
+ * NCCL's makes them later. An abort may end while some are missing. */
 guint fake_nccl_owed (void);
 
-/* What ncclGetVersion says until the next reset. */
+/* Sets what ncclGetVersion returns until the next reset. */
 void fake_nccl_set_version (int version);
 
-/* How collectives were carried since the reset: those between symmetric windows, and of these the
- * ones that took no processor. */
+/* The number of collectives since the reset that went between symmetric windows, and of those among
+ * them that took no multiprocessor. */
 guint fake_nccl_symmetric (void);
 guint fake_nccl_by_copy_engine (void);
 
-/* The most processors that a communicator made since the reset may take; G_MAXINT: no limit. */
+/* The most multiprocessors that any communicator made since the reset may take; G_MAXINT: no
+ * limit. */
 int fake_nccl_processors (void);
 
 G_END_DECLS

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define LONG_S 120
-#define SHORT_S 3 /* a rank may wait for a processor that long */
+#define SHORT_S 3 /* the deadline; a rank may wait for a CPU that long */
 
 static void
 begin (guint devices)
@@ -31,7 +31,7 @@ finish (void)
   ck_assert_str_eq (fake_cuda_finish (), "");
 }
 
-/* Meets again and again by what is small and of the host, as a run does between steps. */
+/* Meets again and again by small collectives in host memory, as a run does between steps. */
 static gpointer
 meet_on (gpointer data)
 {
@@ -52,8 +52,8 @@ meet_on (gpointer data)
   return NULL;
 }
 
-/* Between two steps a rank's thread is not inside the driver: what another rank says is heard long
- * before the deadline, whichever of the collectives that one is lost in. */
+/* Between two steps a rank's thread does not block inside the driver: it gets another rank's
+ * failure long before the deadline, whichever of the collectives that rank is lost in. */
 START_TEST (nccl_host_is_never_kept_by_the_driver)
 {
   Rank ranks[4];
@@ -136,14 +136,14 @@ END_TEST
 
 static const struct
 {
-  guint rank, calls; /* of NCCL that it makes before it dies */
+  guint rank, calls; /* the NCCL calls that the rank makes before it dies */
   const char *call, *missing;
 } deaths[] = {
   { 2, 0, "ncclCommInitRankConfig", "" },
   { 0, 1, "ncclAllGather", ", by which ranks find each other," },
 };
 
-/* A process that dies while communicators are made, or before its first collective, where it loads
+/* A process dies while communicators are made, or before its first collective, when it loads
  * weights: the others end by their deadline, and each names it. */
 START_TEST (nccl_dead_rank_is_named)
 {
@@ -194,7 +194,7 @@ meet_by_roll (gpointer data)
   return meet_on (data);
 }
 
-/* Who is missing is asked of what carries NCCL, where that knows. */
+/* Which rank is missing is asked of the communicator that carries NCCL's start, if that knows. */
 START_TEST (nccl_carrier_calls_the_roll)
 {
   ExecComm *any;
@@ -217,7 +217,8 @@ START_TEST (nccl_carrier_calls_the_roll)
 }
 END_TEST
 
-/* Issues far more than a stream takes behind a gather that never ends, as many micro batches do. */
+/* Issues far more operations than a stream takes behind a gather that never ends, as many micro
+ * batches do. */
 static gpointer
 issue_on (gpointer data)
 {
@@ -264,7 +265,7 @@ START_TEST (nccl_rank_in_the_driver_is_watched)
 }
 END_TEST
 
-/* Registered memory, or a group, that the ranks do not all make. */
+/* Makes registered memory, or a group, that not all ranks make. */
 static gpointer
 make_in_vain (gpointer data)
 {

@@ -1,4 +1,5 @@
-/* Tests of how ranks on NCCL meet: when they are launched, between steps, and not at all. */
+/* Tests of how ranks on NCCL meet at the start and between steps, and of what happens when one
+ * never comes. */
 #pragma once
 #include <check.h>
 

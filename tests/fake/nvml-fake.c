@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML of a machine with 8 H100, as a library to be loaded. FAKE_NVML names what goes wrong:
- * "init", "no-driver", "name", or "odd" (the last GPU is of another kind and says less). */
+/* A library that answers as NVML does on a machine with 8 H100. FAKE_NVML names what goes wrong:
+ * "init", "no-driver", "name", or "odd" (the last GPU is of another kind and answers fewer
+ * questions). */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an op says that it uses, against what its kernels, products and graphs are seen to use: a
- * wrong stride stays within the arena that all buffers share, and is found here. What an op has
- * captured is held to the same at every launch. */
+/* Compares what an op declares that it uses with what its kernels, products and graphs are seen to
+ * use: a wrong stride stays within the arena that all buffers share, so only this comparison finds
+ * it. What an op has captured is compared in the same way at every launch. */
 #include "config.h"
 
 #include "tests/fake/device.hpp"
@@ -21,11 +21,12 @@ struct Operand
   std::string name;
   const guint8 *begin, *end;
   bool is_read, is_written, is_whole;
-  std::vector<bool> left; /* bytes that the op has not used yet; beyond its end it has used none */
+  std::vector<bool>
+      left; /* bytes that the op has not used yet; all those behind the vector's end are unused */
 };
 
-/* The memory of such bytes, for the next op: mapping pages anew takes longer than all else here.
- * What is watched may be freed last of all, so nobody frees this. */
+/* Memory for such vectors, kept for the next op: mapping pages anew takes longer than all else
+ * here. It is never freed, since a watched op may be freed last of all. */
 struct Spare
 {
   std::mutex mutex;
@@ -52,7 +53,7 @@ struct Watched
 {
   std::string op;
   std::vector<Operand> operands;
-  bool has_run = false; /* what is captured runs later */
+  bool has_run = false; /* captured operations run later */
 
   ~Watched ()
   {
@@ -69,7 +70,7 @@ struct Watched
 namespace
 {
 
-thread_local std::shared_ptr<Watched> watched; /* NULL: no op is */
+thread_local std::shared_ptr<Watched> watched; /* NULL: no op is watched */
 
 bool
 shares_allocation (const Operand &operand, const Allocation &allocation)
@@ -92,7 +93,8 @@ nearest (const guint8 *at)
              : found->name + (found->is_written ? " has not been written yet" : " is read alone");
 }
 
-/* Bytes from `at` on that one operand allows, what is written once it has been; 0: none does. */
+/* How many bytes from `at` on one operand allows the access, where a read of a result has to come
+ * after its write; 0: no operand allows it. */
 size_t
 allowed (const guint8 *at, size_t bytes, bool is_write)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vector clocks of streams, host threads and bytes; what is reported, and the log. */
+/* The vector clocks of streams, host threads and bytes; the reports of missing order; and the
+ * log. */
 #include "config.h"
 
 #include "tests/fake/device.hpp"
@@ -35,11 +36,11 @@ Access::operator== (const Access &other) const
 namespace
 {
 
-/* What threads knew when they ended: whoever goes on is told. */
+/* The clocks of threads that have ended: any thread that continues takes them over. */
 Clock of_ended_threads;
 std::map<const void *, Clock> given; /* see fake_order_host_give */
 
-/* A thread knows at first what all others do, as they or their like have started it. */
+/* A thread starts with what all others know, as one of them has started it, directly or not. */
 struct HostThread;
 std::vector<HostThread *> host_threads;
 
@@ -147,8 +148,8 @@ bytes_of (const Allocation &allocation, size_t from, size_t to)
 namespace
 {
 
-/* The default stream of a device waits for its others, and they for it, unless they were made not
- * to. */
+/* Orders the stream and the default stream of its device, which wait for each other unless the
+ * stream was made not to. */
 void
 order_with_default (Stream *stream)
 {
@@ -164,7 +165,7 @@ order_with_default (Stream *stream)
     stream->clock.join (first->clock);
 }
 
-/* Makes `at` the beginning of a cell. */
+/* Splits a cell so that one begins at `at`. */
 std::map<size_t, Cell>::iterator
 split (std::map<size_t, Cell> &cells, size_t at)
 {
@@ -277,7 +278,8 @@ begin (Stream *stream, const std::string &name)
   return op;
 }
 
-/* FALSE and a report where the device of the operation cannot reach all of the bytes. */
+/* Notes an access. Returns FALSE, with a report, where the operation's device cannot reach all of
+ * the bytes. */
 bool
 touch (Op &op, const void *at, size_t bytes, bool is_write)
 {
@@ -327,7 +329,7 @@ Op::write (void *at, size_t bytes)
   return touch (*this, at, bytes, true);
 }
 
-/* The host takes the memory away: nothing may still use it. */
+/* Reports uses of memory that may still go on when the host frees it. */
 void
 check_unused (Allocation &allocation, const char *by)
 {
@@ -377,8 +379,8 @@ fake_order_begin (cudaStream_t stream, const char *name)
 namespace
 {
 
-/* One that has begun an operation, so that it need not be looked for: a graph's own are not known.
- */
+/* Returns a stream that has begun an operation, so that it need not be looked up: the streams of a
+ * graph are in no list. */
 Stream *
 begun (cudaStream_t stream)
 {

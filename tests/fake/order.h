@@ -21,12 +21,12 @@ gboolean fake_order_read (cudaStream_t stream, const void *at, size_t bytes);
 gboolean fake_order_write (cudaStream_t stream, void *at, size_t bytes);
 void fake_order_end (cudaStream_t stream);
 
-/* None of these streams, each between begin and end, goes on before all have come this far, as in a
- * collective. What each stream used by itself is declared before. */
+/* No stream of these, each between begin and end, continues before all have come this far, as in a
+ * collective. What each stream uses by itself is declared before this call. */
 void fake_order_meet (const cudaStream_t *streams, guint n_streams);
 
-/* For `n` pairs of streams at once: what from[i] has done so far is done before to[i] goes on. Both
- * are between begin and end. */
+/* For `n` pairs of streams at once: what from[i] has done so far is done before to[i] continues.
+ * Both are between begin and end. */
 void fake_order_pass (const cudaStream_t *from, const cudaStream_t *to, guint n);
 
 /* The same for one stream, and also while it is captured: `work` runs now, or whenever the graph is
@@ -35,36 +35,37 @@ typedef cudaError_t (*FakeOrderWork) (cudaStream_t stream, void *closure);
 cudaError_t fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work,
                             const void *closure, size_t bytes);
 
-/* Whether it is being captured; then `work` goes into the graph, and is run at its place in every
- * launch, without the runtime, so that it may wait for other launches. What it has on the stream
- * that it is given it declares as above. `gone` hears when the last graph with it is destroyed; it
- * may not wait. */
+/* The first says whether the stream is being captured. The second then puts `work` into the graph;
+ * every launch runs it at its place, without the lock of the runtime, so that it may wait for other
+ * launches. What it uses on the stream that it is given it declares as above. `gone` is called when
+ * the last graph with it is destroyed; it may not wait. */
 gboolean fake_order_is_captured (cudaStream_t stream);
 void fake_order_keep (cudaStream_t stream, const char *name, FakeOrderWork work,
                       const void *closure, size_t bytes, void (*gone) (void *closure));
 
 /* Every call that can fail asks this for the error to fail with: one that a test asked for, or a
- * kernel's. */
+ * kernel's error. */
 cudaError_t fake_order_fails (void);
 
-/* While it stands still nothing on the stream ends, nor behind what waits for it: queries answer
- * "not ready", and a host that waits without asking is reported. */
+/* Makes the stream stand still, or continue. Meanwhile nothing on it ends, nor behind what waits
+ * for it: queries answer "not ready", and a host that waits without asking is reported. */
 void fake_order_stall (cudaStream_t stream, gboolean is_stalled);
 
-/* Two host threads meet in a way that CUDA does not see: the one that takes `what` then knows to be
- * over what the one that gave `what` knew. (The begin and end of threads are seen.) */
+/* For host threads that meet in a way that CUDA does not see: the thread that takes `what` then
+ * knows to be over what the thread that gave `what` knew to be over. (The begin and end of threads
+ * are seen.) */
 void fake_order_host_give (const void *what);
 void fake_order_host_take (const void *what);
 
-/* An object of a library that must be gone in the end: leaks and double frees are reported. */
+/* Notes that a library's object is made or destroyed: leaks and double frees are reported. */
 void fake_order_made (const void *object, const char *kind);
 gboolean fake_order_gone (const void *object, const char *kind); /* FALSE: it was not there */
 
-/* For errors of other kinds, and lines of fake_cuda_log. */
+/* For reports of other errors, and for lines of fake_cuda_log. */
 void fake_order_report (const char *format, ...) G_GNUC_PRINTF (1, 2);
 void fake_order_log (const char *format, ...) G_GNUC_PRINTF (1, 2);
 
-/* The number of a stream in the log and in reports; the device it is on. */
+/* The number of a stream in the log and in reports; the device that it is on. */
 guint fake_order_stream (cudaStream_t stream);
 int fake_order_device (cudaStream_t stream);
 

@@ -71,7 +71,7 @@ struct __attribute__ ((aligned (16))) Quad
   float at[4];
 };
 
-__global__ void __attribute__ ((no_sanitize ("undefined"))) /* some are not aligned */
+__global__ void __attribute__ ((no_sanitize ("undefined"))) /* some addresses are not aligned */
 copy_quads (Quad *out, const Quad *in, unsigned count)
 {
   for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
@@ -92,8 +92,7 @@ sum (float *total, const float *in, unsigned count)
     atomicAdd (total, in[i]);
 }
 
-/* Mistakes that no order of whole threads shows: what is written is the same whoever comes first.
- */
+/* Races that no order of whole threads shows: whichever thread comes first, the same is written. */
 __global__ void
 one_slot (float *out)
 {
@@ -116,7 +115,7 @@ read_beside_atomics (float *out)
     out[1] = out[0] > 0;
 }
 
-/* Lanes write in turn, and read what another wrote before. */
+/* Each lane writes, then reads what its neighbour has written. */
 __global__ void
 within_warps (float *out, bool syncs)
 {
@@ -128,7 +127,8 @@ within_warps (float *out, bool syncs)
   out[threadIdx.x] = slots[threadIdx.x ^ 1];
 }
 
-/* Two rounds, with a barrier before the second overwrites what the first has read, or without. */
+/* Two rounds, with or without a barrier before the second one overwrites what the first one has
+ * read. */
 __global__ void
 two_rounds (float *out, bool waits)
 {

@@ -1,5 +1,5 @@
-/* Kernels with a mistake each, to see that the fake device notices. All run one block of 64
- * threads on a stream (or NULL) and return the launch's error code; memory is the device's. */
+/* Kernels with a mistake each, to test that the fake device notices it. All run one block of 64
+ * threads on a stream (or NULL) in device memory and return the launch's error code. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -16,7 +16,7 @@ int planted_two_barriers (float *out, void *stream);
 /* A shuffle that asks for all lanes and gets half of them. */
 int planted_half_shuffle (float *out, void *stream);
 
-/* out[i] = i + 1 by a shuffle down, the last lane of a warp its own i. */
+/* out[i] = i + 1 by a shuffle down; the last lane of a warp gets its own i. */
 int planted_shuffle_down (float *out, void *stream);
 
 /* out[i] = in[i] for i < count; each thread copies a struct of 16 bytes, or 24 by memcpy. */
@@ -24,7 +24,7 @@ int planted_copy (float *out, const float *in, guint count, void *stream);
 int planted_copy_quads (float *out, const float *in, guint count, void *stream);
 int planted_copy_long (float *out, const float *in, guint count, void *stream);
 
-/* *sum += the count numbers, by every thread, atomically. */
+/* Every thread adds its numbers of `in` to *sum atomically. */
 int planted_sum (float *sum, const float *in, guint count, void *stream);
 
 /* Races whose results are right in any order of whole threads: two threads, or two blocks of them,

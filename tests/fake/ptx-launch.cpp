@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that run as PTX. A launch runs the host compiler's kernel up to its first hook, which is
- * where a function begins; by the address there its name is found, and by its name the PTX, which
- * then runs in its place. */
+/* Runs kernels as PTX. A launch runs the host compiler's kernel up to its first hook, which is
+ * where a function begins; the hook's address gives the function's name, and the name gives the PTX
+ * that then runs instead. */
 #include "config.h"
 
 #include "tests/fake/device.hpp"
@@ -21,7 +21,7 @@ namespace
 
 std::map<std::string, PtxKernel> kernels;
 std::vector<std::pair<guintptr, std::string>> functions; /* of this program, by address */
-std::map<const void *, const PtxKernel *> entries;       /* by where functions call the hook */
+std::map<const void *, const PtxKernel *> entries; /* address of the hook's caller -> its PTX */
 std::vector<uint8_t> parameters;
 bool is_new_block;
 
@@ -29,10 +29,10 @@ int
 note_base (struct dl_phdr_info *info, size_t bytes, void *data)
 {
   *(guintptr *)data = info->dlpi_addr;
-  return 1; /* the program is the first */
+  return 1; /* the first object is the program */
 }
 
-/* The names that nm gives for this program's functions. */
+/* Reads the names that nm gives for this program's functions. */
 void
 read_functions ()
 {
@@ -65,7 +65,7 @@ kernel_of (const void *place)
   return found != kernels.end () ? &found->second : nullptr;
 }
 
-/* What the launch gives, as the kernel's parameters lie. FALSE: it is not what they are. */
+/* Packs the launch's arguments as the kernel's parameters lie. FALSE: they do not match. */
 bool
 pack (const PtxKernel &kernel, const FakeCudaLaunch &launch)
 {
@@ -97,7 +97,8 @@ shared_of (const FakeCudaLaunch &launch)
   return (uint8_t *)fake_cuda_dynamic_shared () + (launch.shared + 15) / 16 * 16;
 }
 
-/* Strings must be gone before the thread ends: its stack is left. */
+/* Runs a kernel's thread. Its strings must be freed before the thread ends, since the stack is
+ * never unwound. */
 bool
 run (const PtxKernel &kernel)
 {

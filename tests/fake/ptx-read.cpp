@@ -254,7 +254,7 @@ void
 Reader::declare (const std::string &text)
 {
   if (text.compare (0, 5, ".reg ") == 0 || text.compare (0, 8, ".pragma ") == 0)
-    return; /* registers are made when they are met; pragmas are of speed */
+    return; /* registers are made when they are first used; pragmas only concern speed */
   const Variable variable = variable_of (text);
   if (text.compare (0, 8, ".shared ") == 0)
     kernel.shared_at[variable.name] = place (variable, kernel.shared_bytes);
@@ -305,7 +305,7 @@ Reader::add (const std::string &text)
   for (const std::string &word : self.words)
     self.flags |= flag_of (word);
   if ((self.code < 0 || text.find (".cc.") != std::string::npos) && kernel.missing.empty ())
-    kernel.missing = text; /* nothing is carried here */
+    kernel.missing = text; /* the interpreter has no carry flag */
   if (self.words.size () > 1)
     {
       const std::string &how = self.words[self.words[0] == "shfl" ? 2 : 1];
@@ -439,7 +439,7 @@ void
 ptx_read (const std::string &source, std::map<std::string, PtxKernel> &kernels)
 {
   const std::string text = without_comments (source);
-  std::vector<std::string> shared; /* declared outside of kernels */
+  std::vector<std::string> shared; /* variables declared outside of kernels */
   size_t at = 0;
 
   while (at < text.size ())

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a thread. Registers have 64 bits, of which an instruction reads and writes as many as its
- * type has. */
+/* Runs one thread of PTX. Registers have 64 bits, of which an instruction reads and writes as many
+ * as its type has. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -47,7 +47,7 @@ enum Code : int { CODES (ID) N_CODES };
 const char *const code_names[N_CODES] = { CODES (NAME) };
 /* clang-format on */
 
-const uint64_t CANONICAL_NAN = 0x7fffffff; /* what arithmetic in fp32 makes */
+const uint64_t CANONICAL_NAN = 0x7fffffff; /* the NaN that arithmetic in fp32 makes */
 
 uint64_t
 low (uint64_t value, unsigned bytes)
@@ -63,7 +63,7 @@ extended (uint64_t value, unsigned bytes)
   return (int64_t)(value << shift) >> shift;
 }
 
-/* The same bits, those that there are of them. */
+/* Copies bits into another type, as many as the smaller one has. */
 template <typename To, typename From>
 To
 as (From from)
@@ -76,7 +76,7 @@ as (From from)
 
 /* --- small formats ------------------------------------------------------------------------ */
 
-/* The format of each of a pair; PLAN_N_DTYPES: it is none. */
+/* The format of each half of a pair; PLAN_N_DTYPES: the kind is no pair. */
 PlanDtype
 format_of (Kind kind)
 {
@@ -87,7 +87,8 @@ format_of (Kind kind)
                                    : PLAN_N_DTYPES;
 }
 
-/* Too large ones of 8 bits become the largest (satfinite), others infinity. */
+/* Rounds to a format. Numbers that are too large become the largest one in 8 bits (satfinite),
+ * infinity in other formats. */
 uint64_t
 narrow (PlanDtype format, float value)
 {
@@ -216,7 +217,7 @@ Run::address (const PtxInstruction &i, const PtxOperand &operand)
     }
 }
 
-/* Declares an access to memory that others see, as one of a kernel on the fake device. */
+/* Declares an access to memory that others see, as for a kernel on the fake device. */
 void
 declare (void *at, size_t bytes, bool is_write)
 {
@@ -264,7 +265,8 @@ Run::load_or_store (const PtxInstruction &i)
 void
 Run::convert (const PtxInstruction &i)
 {
-  const PtxType &out = i.from, &source = i.type; /* the destination's comes first in the text */
+  const PtxType &out = i.from,
+                &source = i.type; /* the destination's type comes first in the text */
   const uint64_t bits = in (i, 1);
   const PlanDtype made = format_of (out.kind), read = format_of (source.kind);
 
@@ -351,7 +353,7 @@ Run::integer (const PtxInstruction &i)
       return a ^ b;
     case NOT:
       return i.type.kind == Kind::PREDICATE ? !a : ~a;
-    case SHL: /* more than there are bits leave none */
+    case SHL: /* a shift by more than all bits leaves 0 */
       return (uint32_t)b >= 8 * bytes ? 0 : u << (uint32_t)b;
     case SHR:
       if (is_signed)
@@ -394,7 +396,7 @@ Run::integer (const PtxInstruction &i)
     }
 }
 
-/* A function of real numbers, rounded as the instruction says. */
+/* An operation on real numbers, rounded as the instruction says. */
 template <typename T>
 T
 calculate (const PtxInstruction &i, T a, T b, T c, bool &is_there)
@@ -419,11 +421,11 @@ calculate (const PtxInstruction &i, T a, T b, T c, bool &is_there)
       return -a;
     case ABS:
       return std::fabs (a);
-    case MIN: /* of a number and none it is the number; -0 is less than 0 */
+    case MIN: /* of a number and a NaN the number; -0 is less than 0 */
       return a == b ? (std::signbit (a) ? a : b) : std::fmin (a, b);
     case MAX:
       return a == b ? (std::signbit (a) ? b : a) : std::fmax (a, b);
-    case COPYSIGN: /* the sign is the first operand's */
+    case COPYSIGN: /* the first operand gives the sign */
       return std::copysign (b, a);
     case EX2:
       return std::exp2 (a);
@@ -448,7 +450,7 @@ Run::real (const PtxInstruction &i)
   const bool is_of_bits = i.code == NEG || i.code == ABS || i.code == COPYSIGN;
   uint64_t words[3] = { 0, 0, 0 };
   bool is_there = true;
-  volatile double wide[4]; /* read and written where the rounding is as it is to be */
+  volatile double wide[4]; /* volatile: computed under the rounding mode that is set here */
   volatile float single[4];
 
   for (unsigned n = 1; n < i.operands.size () && n < 4; n++)
@@ -475,7 +477,7 @@ Run::real (const PtxInstruction &i)
 
 /* --- comparisons -------------------------------------------------------------------------- */
 
-/* "hi", "hs", "lo" and "ls" are of numbers without a sign. */
+/* Compares; "hi", "hs", "lo" and "ls" are for unsigned numbers. */
 template <typename T>
 bool
 compares (const PtxInstruction &i, T a, T b, bool is_unordered)
@@ -505,7 +507,7 @@ Run::holds (const PtxInstruction &i)
       const double y = bytes == 4 ? (double)as<float> (b) : as<double> (b);
       const bool is_unordered = std::isnan (x) || std::isnan (y);
 
-      if (i.how[1] == 'u') /* whether both are numbers */
+      if (i.how[1] == 'u') /* num: whether both are numbers */
         return !is_unordered;
       return compares (i, x, y, is_unordered);
     }
@@ -516,7 +518,8 @@ Run::holds (const PtxInstruction &i)
 
 /* --- with other threads ------------------------------------------------------------------- */
 
-/* Operands: out, value, lane or distance, bounds, mask. The warp is not divided here. */
+/* Shuffles. Operands: out, value, lane or distance, bounds, mask. A warp whose threads diverge is
+ * not supported here. */
 void
 Run::shuffle (const PtxInstruction &i)
 {
@@ -568,7 +571,7 @@ Run::change_at_once (const PtxInstruction &i)
 
 /* --- the rest ----------------------------------------------------------------------------- */
 
-/* One register, or several that make up a wider one. */
+/* Moves one register, or joins or splits several that make up a wider one. */
 void
 Run::move (const PtxInstruction &i)
 {
@@ -598,7 +601,8 @@ Run::move (const PtxInstruction &i)
     set (to, value (i, from), i.type.bytes);
 }
 
-/* Bytes of b:a by the digits of a number; the highest bit of a digit asks for copies of a sign. */
+/* Picks bytes of b:a by the digits of a number; the highest bit of a digit asks for copies of the
+ * byte's sign. */
 uint64_t
 permute (uint64_t a, uint64_t b, uint64_t digits)
 {
@@ -617,7 +621,7 @@ permute (uint64_t a, uint64_t b, uint64_t digits)
   return out;
 }
 
-/* `a` put into `b`: `length` bits from `position` on. */
+/* Puts `length` bits of `a` into `b` at `position`. */
 uint64_t
 insert_bits (uint64_t a, uint64_t b, uint64_t position, uint64_t length)
 {
@@ -637,7 +641,7 @@ Run::step (const PtxInstruction &i)
     {
     case MOV:
       return move (i);
-    case CVTA: /* all memory has addresses of its own */
+    case CVTA: /* generic addresses are those of the memory itself */
       return set (i.operands[0], in (i, 1), 8);
     case LD:
     case ST:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Races within one launch: two threads use a byte, one of them writes it, and neither a barrier nor
- * a __syncwarp is between the two. Whether they did harm in the one order in which threads run here
- * does not matter, and blocks are never in order. Atomics do not race with each other. A shuffle
- * orders nothing, as the PTX manual has it. Of each byte of shared and device memory there is who
- * wrote it last, and who has read it since. */
+/* Finds races within one launch: two threads use a byte, one of them writes it, and neither a
+ * barrier nor a __syncwarp lies between the two uses. It does not matter whether the race did harm
+ * in the one order in which threads run here, and blocks are never ordered. Atomics do not race
+ * with each other. A shuffle orders nothing, as the PTX manual says. For each byte of shared and
+ * device memory it is noted who wrote it last, and who has read it since. */
 #include "config.h"
 
 #include "tests/fake/device.hpp"
@@ -20,16 +20,18 @@ namespace fake
 namespace
 {
 
-/* A use by one thread. Epochs count beginnings of blocks and barriers, of all launches. */
+/* A use by one thread. An epoch begins with each block and each barrier, counted over all
+ * launches. */
 struct Use
 {
   guint32 epoch; /* 0: none */
   guint16 thread;
-  guint8 syncs; /* of its warp; so many that they begin anew are not between two uses of a byte */
-  bool is_atomic : 1, is_by_more : 1; /* others, too, with nothing between */
+  guint8 syncs; /* syncs of its warp, modulo 256: so many never lie between two uses of a byte */
+  bool is_atomic : 1, is_by_more : 1; /* whether other readers, too, have no sync between them */
 };
 
-/* Of readers the last, and another of those of other warps or, better, of other blocks. */
+/* The uses of a byte: its writer, its last reader, and another reader, of another warp or, better,
+ * of another block. */
 struct Trail
 {
   Use writer, reader, other;
@@ -47,17 +49,18 @@ struct Free
 const size_t MAX_DYNAMIC = 227 * 1024;
 
 bool is_on;
-bool is_atomic; /* what the current thread does now */
+bool is_atomic; /* whether the current thread's access is atomic */
 unsigned thread;
-guint8 syncs[32]; /* of each warp of the block */
+guint8 syncs[32]; /* syncs of each warp of the block */
 guint32 epoch, of_launch, of_block;
 
-/* Trails of device memory, by its pages: those used in a launch have one each of these. */
+/* Trails of device memory, by page: a page that is used in a launch has a trail for each byte. */
 guint32 *trail_of_page; /* 0: none */
 guintptr region;
 size_t n_bytes;
 std::vector<size_t> pages;
-std::vector<std::unique_ptr<Trail, Free>> trails; /* of launches before: of epochs before */
+std::vector<std::unique_ptr<Trail, Free>>
+    trails; /* trails of earlier launches: their epochs are over */
 std::vector<Trail> shared, dynamic;
 const guint8 *dynamic_begin;
 
@@ -67,7 +70,7 @@ is_of_this_warp (const Use &use)
   return use.epoch >= of_block && use.thread / 32 == thread / 32;
 }
 
-/* Whether it is over for whoever runs now. */
+/* Whether the use is over for the thread that runs now. */
 bool
 is_over (const Use &use, bool is_shared)
 {
@@ -93,7 +96,7 @@ complain (const void *at, const Use &earlier, bool earlier_wrote, bool writes, b
 {
   if (!runtime.error.empty ())
     return;
-  trace_threads (false); /* what follows is no part of the kernel */
+  trace_threads (false); /* the code below is not the kernel's */
   const Allocation *allocation = is_shared ? nullptr : find (at);
   std::string what = "shared memory";
 
@@ -159,13 +162,14 @@ trails_of (size_t page)
     {
       pages.push_back (page);
       if (pages.size () > trails.size ())
-        trails.emplace_back (g_new0 (Trail, PAGE)); /* a memset would be the kernel's */
+        trails.emplace_back (
+            g_new0 (Trail, PAGE)); /* memset would be seen as the kernel's access */
       trail_of_page[page] = (guint32)pages.size ();
     }
   return trails[trail_of_page[page] - 1].get ();
 }
 
-/* Field by field: a memcpy or memcmp would be the kernel's. */
+/* Compares field by field: memcpy or memcmp would be seen as the kernel's access. */
 bool
 is_same (const Use &one, const Use &other)
 {
@@ -173,8 +177,8 @@ is_same (const Use &one, const Use &other)
          && one.is_atomic == other.is_atomic && one.is_by_more == other.is_by_more;
 }
 
-/* Bytes of one access mostly were used together before, too: what holds of the first then holds of
- * them. */
+/* Notes an access of several bytes. Mostly they were used together before, too: what is true of the
+ * first byte then is true of all. */
 void
 follow_all (Trail *of, const guint8 *at, size_t bytes, bool writes, bool is_shared)
 {
@@ -189,7 +193,7 @@ follow_all (Trail *of, const guint8 *at, size_t bytes, bool writes, bool is_shar
       follow (of[i], at + i, writes, is_shared);
 }
 
-/* FALSE: it is not of that memory. */
+/* Notes an access to shared memory; FALSE: the address is not there. */
 bool
 follow_shared (std::vector<Trail> &of, const guint8 *begin, const guint8 *at, size_t bytes,
                bool writes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing to run: where cuDNN is, this compiles only if every prototype and value that
- * tests/fake/include/cudnn.h declares is cuDNN's. */
+/* This file is only compiled, where cuDNN is installed: it compiles only if every prototype and
+ * value that tests/fake/include/cudnn.h declares is cuDNN's. */
 #include "config.h"
 
 #include <stdbool.h>

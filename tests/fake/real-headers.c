@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing to run: where the toolkit is, this compiles only if every prototype, value and field that
- * tests/fake/include declares is the toolkit's. */
+/* This file is only compiled, where the CUDA toolkit is installed: it compiles only if every
+ * prototype, value and field that tests/fake/include declares is the toolkit's. */
 #include "config.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-#if CUBLAS_VERSION >= 130000 /* what the fake plays */
+#if CUBLAS_VERSION >= 130000 /* the version that the fake imitates */
 
 #define FAKE_CUDA_REAL_TYPES
 #include "tests/fake/include/cublasLt.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing to run: where NCCL is, this compiles only if every prototype, value and field that
- * tests/fake/include/nccl.h declares is NCCL's. */
+/* This file is only compiled, where NCCL is installed: it compiles only if every prototype, value
+ * and field that tests/fake/include/nccl.h declares is NCCL's. */
 #include "config.h"
 
 #include <nccl.h>
 #include <stddef.h>
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0) /* what the fake plays */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0) /* the version that the fake imitates */
 
 #define FAKE_CUDA_REAL_TYPES
 #include "tests/fake/include/nccl.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fake runtime as a whole: its lock, devices, errors, and what tests ask of it. */
+/* The fake CUDA runtime as a whole: its lock, devices, errors, and the functions for tests. */
 #include "config.h"
 
 #include "tests/fake/device.hpp"
@@ -15,15 +15,16 @@ namespace
 {
 
 GRecMutex mutex;
-unsigned depth; /* of the thread that holds it */
+unsigned depth; /* how often the thread that holds the lock has taken it */
 
-/* So that leaks that a program is told of are not the leak sanitizer's as well. */
+/* Frees what is left at exit, so that a leak that was reported is not found again by the leak
+ * sanitizer. */
 struct AtExit
 {
   ~AtExit () { forget_left (); }
 } at_exit;
 
-/* Of a host thread. */
+/* The state of a host thread. */
 struct Thread
 {
   guint64 generation = 0;
@@ -252,9 +253,9 @@ fake_cuda_show (guint device)
 namespace
 {
 
-/* What one of the devices that kernels are compiled for says of itself: NVIDIA's A100, H200 and
- * B200, by compute capability (CUDA C++ programming guide, technical specifications; L2 caches as
- * their data sheets have them). */
+/* The properties of the devices that kernels are compiled for: NVIDIA's A100, H200 and B200, by
+ * compute capability (CUDA C++ programming guide, technical specifications; L2 caches as their data
+ * sheets have them). */
 const struct Kind
 {
   int major;
@@ -277,7 +278,7 @@ kind ()
   return *found;
 }
 
-/* Devices are counted from the only one where a thread is shown one. */
+/* How many devices the calling thread sees. */
 unsigned
 visible ()
 {
@@ -349,7 +350,8 @@ cudaGetDeviceCount (int *count)
   Lock lock;
 
   *count = 0;
-  if (runtime.machine.driver / 1000 < CUDART_VERSION / 1000) /* of one major version any will do */
+  if (runtime.machine.driver / 1000
+      < CUDART_VERSION / 1000) /* any minor version of the same major version will do */
     return result (cudaErrorInsufficientDriver);
   *count = (int)visible ();
   return result (*count > 0 ? cudaSuccess : cudaErrorNoDevice);
@@ -498,7 +500,7 @@ cudaGetErrorString (cudaError_t error)
   return error == cudaSuccess ? "no error" : cudaGetErrorName (error);
 }
 
-/* Kernels are functions that take as much shared memory as is asked for. */
+/* Accepts any size of shared memory: kernels here are plain functions. */
 cudaError_t
 cudaFuncSetAttribute (const void *function, enum cudaFuncAttribute attr, int value)
 {

@@ -10,7 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#define __global__ static __attribute__ ((noinline)) /* found by its name: ptx.hpp */
+#define __global__ \
+  static \
+      __attribute__ ((noinline)) /* static, and not inlined, so that its name is found: ptx.hpp */
 #define __device__
 #define __host__
 #define __forceinline__ inline
@@ -30,12 +32,12 @@ const int warpSize = 32;
 
 typedef void (*FakeCudaThread) (const void *closure);
 
-/* What a kernel is given, for one that runs as PTX. */
+/* An argument of a kernel that runs as PTX. */
 struct FakeCudaArgument
 {
   bool is_real = false;
   double real = 0;
-  uint64_t whole = 0; /* of an integer, an enum or a pointer */
+  uint64_t whole = 0; /* the value of an integer, an enum or a pointer */
   std::vector<uint8_t> bytes;
 };
 
@@ -45,7 +47,7 @@ struct FakeCudaLaunch
   dim3 grid, block;
   size_t shared;
   FakeCudaThread thread;
-  const void *closure; /* copied */
+  const void *closure; /* the launch copies it */
   size_t closure_bytes;
   std::vector<FakeCudaArgument> arguments;
 };
@@ -101,7 +103,7 @@ fake_cuda_launch (const char *name, dim3 grid, dim3 block, size_t shared, void *
       #kernel, (shape).grid, (shape).block, shared, stream, [=] { kernel (__VA_ARGS__); }, \
       __VA_ARGS__)
 
-/* The shared memory that a launch asks for by its size. */
+/* The shared memory whose size the launch gives. */
 #define EXEC_CUDA_DYNAMIC_SHARED(type, name) type *name = (type *)fake_cuda_dynamic_shared ()
 
 /* --- within a block ----------------------------------------------------------------------- */
@@ -118,7 +120,7 @@ fake_cuda_launch (const char *name, dim3 grid, dim3 block, size_t shared, void *
 #define __shfl_sync(mask, value, lane) \
   fake_cuda_shuffle_from (__LINE__, mask, value, (unsigned)(lane) % 32)
 
-/* A source beyond the warp is the thread itself, as on the device. */
+/* A source lane beyond the warp is replaced by the thread itself, as on the device. */
 template <typename T>
 T
 fake_cuda_shuffle_from (int line, uint32_t mask, T value, unsigned source)
@@ -134,7 +136,7 @@ fake_cuda_shuffle_from (int line, uint32_t mask, T value, unsigned source)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-/* Nothing else runs between these two halves. */
+/* Reads and changes; no other thread runs between the two. */
 template <typename T, typename Change>
 T
 fake_cuda_atomic (T *at, Change change)
@@ -228,7 +230,7 @@ __float_as_uint (float value)
   return (unsigned)__float_as_int (value);
 }
 
-/* Compilers do not show the accesses of a larger memcpy to the hooks. */
+/* Copies with accesses that the hooks see: compilers do not report those of a larger memcpy. */
 inline void *
 fake_cuda_copy (void *to, const void *from, size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaded before the BLAS library: on the rank that SLOW_RANK names, every product is made so many
- * times that the rank is slow, whatever else the machine does. */
+/* A library to load before the BLAS library: on the rank that SLOW_RANK names, every product is
+ * computed so many times that the rank is slow, whatever else the machine does. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ is_slow (void)
   return slow && rank && strcmp (slow, rank) == 0;
 }
 
-/* With beta 0, which is what fsdplan calls it with, once more changes nothing. */
+/* fsdplan calls it with beta 0, so computing the product again changes nothing. */
 void
 cblas_sgemm (int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a,
              int lda, const float *b, int ldb, float beta, float *c, int ldc)

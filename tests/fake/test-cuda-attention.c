@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention by products in batches on the fake device: against the CPU's, over sizes that fit
- * nothing; what it leaves to the plain kernel; how it is asked for. */
+/* Attention by batched products on the fake device: compared with the CPU's, at sizes that are
+ * multiples of nothing; which cases it leaves to the plain kernel; how it is asked for. */
 #include "config.h"
 
 #include "exec/cuda/attention-batched.h"
@@ -83,7 +83,8 @@ END_TEST
 
 /* --- turns -------------------------------------------------------------------------------- */
 
-/* What plans give is used, and no more; with less there are smaller turns, down to one query. */
+/* Scratch of the size that plans give is used whole, and no more. With less, queries are taken in
+ * more and smaller turns, down to one query at a time. */
 START_TEST (turns_fit_what_there_is)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -116,13 +117,13 @@ END_TEST
 
 /* --- runs --------------------------------------------------------------------------------- */
 
-/* Whole runs by batched products, by the plain kernel, and, where nothing is said, by cuDNN, which
- * takes windows, too. */
+/* Whole runs by batched products, by the plain kernel, and, where no way is named, by cuDNN, which
+ * supports windows, too. */
 static const struct
 {
   const char *way, *fields;
   guint ranks, head_dim;
-  gint window; /* below 0: chunks of so many */
+  gint window; /* negative: chunks of so many keys */
 } runs[] = {
   { "batched", "compute=bf16 deterministic=on", 1, 8, 0 },
   { "batched", "compute=bf16", 2, 16, 0 },
@@ -165,10 +166,9 @@ START_TEST (runs_are_as_on_the_cpu)
 }
 END_TEST
 
-/* What models of other families compute: norms that add 1 and stand behind branches, scaled
- * embeddings, bounded logits, windows in some layers, other scores, chunks, norms without weights,
- * layers without positions, heads that turn in part, parallel branches, and a norm behind the
- * embedding. */
+/* Features of other families: norms that add 1 or stand behind branches, scaled embeddings, bounded
+ * logits, windows in some layers, other score scales, chunks, norms without weights, layers without
+ * positions, partial rotary embedding, parallel branches, and a norm behind the embedding. */
 static const char *const families[] = {
   "family=gemma2,window=3,attn_scalar=5,attn_softcap=0,logit_softcap=1.5",
   "family=gemma3_text,window=5,full_every=2,attn_scalar=7",
@@ -177,7 +177,7 @@ static const char *const families[] = {
   "family=falcon,embed_norm=on",
 };
 
-/* Of these cuDNN takes attention in 16 bits. */
+/* The first ones, whose attention cuDNN takes over in 16 bits. */
 #define WINDOWED_FAMILIES 3
 
 START_TEST (families_run_as_on_the_cpu)
@@ -203,7 +203,7 @@ START_TEST (families_run_as_on_the_cpu)
 }
 END_TEST
 
-/* Kernels here have no bounds of scores and no slopes. */
+/* These kernels support neither bounds of scores nor slopes (ALiBi). */
 START_TEST (bent_scores_are_refused)
 {
   static const char *const models[][2]

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops timed one by one on fake GPUs: every kind that is timed on a real one, at sizes that are soon
- * computed, each kernel held to its operands. Time there goes by calls, a microsecond each. */
+/* Times ops one by one on fake GPUs: every kind that is timed on a real one, at small sizes, and
+ * checks for each kernel that it uses its operands alone. Time here advances by a microsecond per
+ * call. */
 #include "config.h"
 
 #include "exec/bench/bench.h"
@@ -17,7 +18,7 @@
 #define SMALL_BYTES (G_GUINT64_CONSTANT (1) << 20)
 #define CALL_NS 1000
 
-/* Whole blocks of every format, and no more. */
+/* Dims that are the smallest multiple of the blocks of every format. */
 static const struct
 {
   const char *dim;
@@ -46,7 +47,7 @@ join (ExecComm *threads, GError **error)
   return exec_comm_nccl_open (threads, &options, error);
 }
 
-/* Each op once, as small as it can be. */
+/* Lists each op once, as small as it can be. */
 static GArray *
 list_small (const PlanCluster *cluster, GArray *refusals)
 {
@@ -69,12 +70,12 @@ list_small (const PlanCluster *cluster, GArray *refusals)
   return ops;
 }
 
-/* What all ranks time, one after the other. */
+/* The ops that all ranks time, one after the other, and the results. */
 typedef struct
 {
   ExecBenchFrame frame;
   GArray *ops, *times; /* rank 0's */
-  char *why;           /* the last thing that was left out */
+  char *why;           /* why the last op was left out */
 } Run;
 
 static gboolean
@@ -128,15 +129,15 @@ static const struct
   const char *cluster;
   guint ranks;
   int capability;
-  gboolean is_joined; /* by NCCL */
-  guint refused;      /* computes by which no product is timed */
+  gboolean is_joined; /* whether the ranks are joined by NCCL */
+  guint refused;      /* formats that products may compute in, but are not timed in */
 } machines[] = {
   { "h100-80gb:1", 1, 90, FALSE, 2 }, { "b200:1", 1, 100, FALSE, 0 },
   { "a100-80gb:1", 1, 80, FALSE, 5 }, { "h100-80gb:2", 2, 90, FALSE, 2 },
   { "h100-80gb:2", 2, 90, TRUE, 2 },
 };
 
-/* All of them run, use their operands and nothing else, and take as long as they are many calls. */
+/* All ops run, use their operands alone, and take a time in proportion to their number of calls. */
 START_TEST (every_kind_runs)
 {
   g_autoptr (GError) error = NULL;
@@ -187,8 +188,8 @@ START_TEST (every_kind_runs)
 }
 END_TEST
 
-/* A span is from the first of a batch to the last, without what comes before: of an op that is two
- * calls, those of all, and the event at the end. */
+/* The timed span of a batch goes from its first op to its last, without the pause before it: for an
+ * op that makes two calls, it is all of these and the event at the end. */
 START_TEST (the_pause_is_not_timed)
 {
   g_autoptr (GError) error = NULL;
@@ -215,7 +216,7 @@ START_TEST (the_pause_is_not_timed)
 }
 END_TEST
 
-/* Where one of two ranks has no memory both leave it out, say so, and go on. */
+/* Where one of two ranks lacks the memory for an op, both leave it out, say so, and continue. */
 START_TEST (what_does_not_fit_is_left_out)
 {
   g_autoptr (GError) error = NULL;

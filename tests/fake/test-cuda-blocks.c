@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of factors whose blocks share scales, on a fake Blackwell: quantised there, multiplied
- * by cuBLASLt or the plain kernel, against the CPU's of the same numbers. */
+ * by cuBLASLt or the plain kernel, and compared with the CPU's product of the same numbers. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -25,7 +25,8 @@ enum
   N_OPERANDS
 };
 
-/* How the second factor has its scales: behind the elements; apart; apart, of columns. */
+/* Where the second factor has its scales: behind the elements; elsewhere; elsewhere, and by
+ * columns. */
 typedef enum
 {
   WITH,
@@ -33,7 +34,7 @@ typedef enum
   TURNED
 } Place;
 
-/* One side's memory: the host's, or the device's. */
+/* The operands on one side: in host memory, or on the device. */
 typedef struct
 {
   ExecArgs args;
@@ -49,7 +50,8 @@ typedef struct
   gboolean adds;
   PlanOp op;
   guint64 count[N_OPERANDS], bytes[N_OPERANDS];
-  float *value[N_OPERANDS]; /* of out before, and of what is quantised, in bf16 */
+  float *value[N_OPERANDS]; /* values of `out` before the product, and of the factors before they
+                               are quantised, in bf16 */
   Side host, device;
 } Case;
 
@@ -75,7 +77,7 @@ block_of (const Case *c)
   return plan_dtype_block (c->format);
 }
 
-/* By rows, on either side. */
+/* Quantises by rows, on either side. */
 static void
 quantise (const Case *c, guint i, const void *in, const ExecArgs *args,
           int (*run) (const ExecArgs *args, void *stream))
@@ -91,7 +93,7 @@ quantise (const Case *c, guint i, const void *in, const ExecArgs *args,
     exec_cpu_quantize (&one);
 }
 
-/* As a parameter that is gathered: [n, k], or [k, n] where its columns are read. */
+/* Quantises as for a parameter that is gathered: [n, k], or [k, n] where its columns are read. */
 static void
 quantise_param (const Case *c, const void *in, const Side *side, gboolean on_device)
 {
@@ -108,7 +110,9 @@ quantise_param (const Case *c, const void *in, const Side *side, gboolean on_dev
     exec_cpu_param_amax (&args);
   quantize.kind = PLAN_OP_PARAM_QUANTIZE;
   args.op = &quantize;
-  args.ptr[0] = c->place == TURNED ? side->columns : side->args.ptr[B]; /* what is not multiplied */
+  args.ptr[0] = c->place == TURNED
+                    ? side->columns
+                    : side->args.ptr[B]; /* the direction that the product does not read */
   args.ptr[1] = c->place == TURNED ? side->args.ptr[B] : side->columns;
   args.ptr[2] = (void *)in;
   args.ptr[3] = side->amax;
@@ -230,7 +234,7 @@ case_clear (Case *c)
   ck_assert_str_eq (fake_cuda_finish (), "");
 }
 
-/* A factor as the CPU reads it, [rows, k]. */
+/* A factor as the CPU reads it: [rows, k] in fp32. */
 static float *
 image_of (const Case *c, guint i)
 {
@@ -244,8 +248,8 @@ image_of (const Case *c, guint i)
   return image;
 }
 
-/* Against sums in double. Each term is rounded up to twice where its scales are multiplied in, and
- * in k sums, and the result three times. */
+/* Compares with sums in double. A term is rounded up to twice where its scales are multiplied in,
+ * and once in each of k sums; the result is rounded three times. */
 static void
 check_result (const Case *c)
 {
@@ -280,7 +284,7 @@ check_product (PlanDtype format, Place place, const gint64 dims[3], gboolean add
   quantise_all (&c, &c.device, TRUE);
   must (
       (int)cudaMemcpy (c.device.args.ptr[OUT], c.value[OUT], c.bytes[OUT], cudaMemcpyHostToDevice));
-  for (guint turn = 0; turn < (adds ? 1 : 2); turn++) /* the second is the cached one */
+  for (guint turn = 0; turn < (adds ? 1 : 2); turn++) /* the second time the algorithm is cached */
     must (adds ? exec_cuda_gemm_add (&c.device.args, NULL) : exec_cuda_gemm (&c.device.args, NULL));
   ck_assert_msg ((strstr (fake_cuda_log (), "gemm_plain") == NULL) == is_cublaslts, "%s",
                  fake_cuda_log ());
@@ -288,7 +292,7 @@ check_product (PlanDtype format, Place place, const gint64 dims[3], gboolean add
   case_clear (&c);
 }
 
-/* Tiles are whole; what is turned is no layout of nvfp4. */
+/* Where tiles are whole cuBLASLt reads them in place, but no transposed operand of nvfp4. */
 START_TEST (whole_tiles_are_read_where_they_lie)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -313,7 +317,7 @@ START_TEST (other_sizes_are_the_plain_kernels)
 }
 END_TEST
 
-/* cuBLASLt wants scales on 16 bytes: those of a parameter behind one of odd size are not. */
+/* cuBLASLt wants scales aligned to 16 bytes: those behind a parameter of odd size are not. */
 START_TEST (scales_off_their_bytes_are_the_plain_kernels)
 {
   const gint64 dims[] = { 128, 128, 128 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs of models with experts on the fake device, on ranks that share it and over the fake NCCL:
- * against the CPU's, against each other, with planted mistakes. */
+ * compared with the CPU's and with each other; planted mistakes are found. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
@@ -18,8 +18,9 @@
 
 #define LONG_S 120
 
-/* Softmax over the chosen and over all, other scores, shared experts, layers without experts, more
- * experts than a warp has threads, biases and groups to choose by; with latent attention. */
+/* Models: softmax over the chosen experts and over all, other scores, shared experts, layers
+ * without experts, more experts than a warp has threads, biases and groups for the choice; with
+ * latent attention. */
 static const char *const models[] = {
   "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
   "experts=4,topk=2",
@@ -44,7 +45,7 @@ static const char *const models[] = {
   "experts=4,expert_ffn=12,shared_ffn=4,moe_every=2,window=4,full_every=2,nope_every=2",
 };
 
-/* Ranks that have all experts, and ranks that have them together. */
+/* Ranks that each have all experts, and ranks that share them (expert parallelism). */
 static const struct
 {
   guint ranks;
@@ -104,13 +105,13 @@ START_TEST (experts_are_near_the_cpus)
   if (_i % 4 == 3)
     case_evaluates (&c);
   check_against_cpu (&c, what);
-  if (strstr (format, "compute=fp32")) /* which cuBLASLt has in every shape */
+  if (strstr (format, "compute=fp32")) /* cuBLASLt has fp32 products of every shape */
     ck_assert_uint_eq (count_logged ("gemm_plain"), 0);
   case_clear (&c, what);
 }
 END_TEST
 
-/* Each stage's experts are on two ranks. */
+/* Pipelines: each stage's experts lie on two ranks. */
 START_TEST (experts_of_stages_are_near_the_cpus)
 {
   const char *fields = "compute=fp32 pp=2 ep=2 strategy=optim moe_imbalance=2 gbs=8";
@@ -147,8 +148,8 @@ START_TEST (bytes_taken_equal_bytes_predicted)
 }
 END_TEST
 
-/* The most that a rank sent to the experts of one rank is the CPU's, and what has no room for it
- * ends the run with the words that it has there. */
+/* The largest number of rows that a rank sent to the experts of one rank is the CPU's, and rows
+ * without room end the run with the same message as there. */
 START_TEST (rows_without_room_end_a_run)
 {
   const char *full = "compute=fp32 strategy=optim ep=2 moe_imbalance=2";
@@ -204,7 +205,8 @@ plant_device (Case *c)
   c->job.kernels = &planted_kernels;
 }
 
-/* Rows are sent once compute has sorted them, and compute waits for what comes. */
+/* Rows are sent once the compute stream has sorted them, and that stream waits until the others'
+ * rows have come; a wait that is left out is found. */
 START_TEST (a_missing_wait_is_found)
 {
   static const PlanStream streams[] = { PLAN_STREAM_TENSOR, PLAN_STREAM_COMPUTE };
@@ -225,15 +227,15 @@ static ExecCommOps planted_comm;
 static const ExecCommOps *real_comm;
 static enum {
   NONE,
-  SKIPS,                   /* an exchange */
-  FAILS,                   /* at an exchange */
-  OTHER_ORDER,             /* of ranks, in rows that came */
-  STALE                    /* weights of experts, from the second step on */
+  SKIPS,                   /* the rank skips an exchange */
+  FAILS,                   /* the rank fails in an exchange */
+  OTHER_ORDER,             /* the rows that came are in another order of ranks */
+  STALE                    /* the weights of experts are stale from the second step on */
 } mistake;                 /* of rank 1 */
 static guint calls;        /* only the thread of rank 1 uses it */
-static gint gathers;       /* of all ranks that make the mistake */
-static __thread guint own; /* of these, of this rank's */
-static guint last_right;   /* of these, before weights are stale */
+static gint gathers;       /* gathers of all ranks that make the mistake */
+static __thread guint own; /* gathers of this rank */
+static guint last_right;   /* how many of these gathers come before weights are stale */
 static void *elsewhere;
 
 static ExecComm *
@@ -267,7 +269,8 @@ exchange_unless_planted (ExecComm *self, void *out, const void *in, guint64 coun
   return TRUE;
 }
 
-/* Experts are gathered from two ranks each, all else from four. */
+/* Makes the planted mistake. Gathers of experts are told by their two ranks: all other gathers have
+ * four. */
 static gboolean
 gather_unless_planted (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                        void *stream, GError **error)
@@ -311,8 +314,8 @@ open_and_plant (guint ranks, ExecComm **out_comms, GError **error)
   return TRUE;
 }
 
-/* Runs with a mistake of rank 1. What comes in another order, and weights that are stale, are only
- * seen in numbers. */
+/* Runs with a mistake of rank 1. Another order of rows and stale weights are seen only in the
+ * numbers. */
 static gboolean
 run_with (Case *c, guint split, guint which, gboolean is_nccl, GError **error)
 {
@@ -325,7 +328,7 @@ run_with (Case *c, guint split, guint which, gboolean is_nccl, GError **error)
   plant_ops (&exec_comm_nccl_ops);
   c->job.join = is_nccl ? join_and_plant : NULL;
   c->job.steps = 3;
-  c->job.constants.adam_eps = 1e-8; /* small gradients move weights, too */
+  c->job.constants.adam_eps = 1e-8; /* so that small gradients move weights, too */
   ck_assert_int_eq (cudaSetDevice (is_nccl ? 1 : 0), cudaSuccess);
   ck_assert_int_eq (cudaMalloc (&elsewhere, 1 << 20), cudaSuccess);
   return case_run (c, error);
@@ -353,7 +356,7 @@ START_TEST (a_mistake_of_one_rank_is_found)
   ck_assert_msg (run_with (&c, split, which, is_nccl, &error), "%s", error ? error->message : "");
   ck_assert (which != STALE || last_right > 0);
   const double off = weights_distance (&c, &c.results[0], &right.results[0]);
-  /* assert_near allows 4e-4. */
+  /* assert_near allows 4e-4; a mistake leads further. */
   ck_assert_msg (off > 1e-3, "mistake %u: weights are %g steps off", which, off);
   case_free (&right);
   case_free (&c);

@@ -11,16 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The fake device itself: that it does what a device does, and notices what one does not. */
+/* Tests of the fake device itself: it computes as a device does, and reports mistakes that a device
+ * does not. */
 
 #define OK(call) ck_assert_int_eq (call, cudaSuccess)
 
-/* 64 numbers on the device and in pinned memory, two streams and an event: made before each test,
- * gone after it. */
+/* 64 numbers on the device and in pinned memory, two streams and an event: made before each test
+ * and freed after it. */
 static float *in, *out, *pinned;
 static cudaStream_t one, two;
 static cudaEvent_t event;
-static gboolean backwards; /* the threads of a block */
+static gboolean backwards; /* whether the threads of a block run backwards */
 
 static void
 set_up (void)
@@ -42,7 +43,7 @@ set_up_backwards (void)
   fake_cuda_run_backwards (TRUE);
 }
 
-/* What went wrong, when all is over and given back. */
+/* Frees everything; returns what went wrong, or "". */
 static const char *
 finish (void)
 {
@@ -98,7 +99,7 @@ START_TEST (fake_adds_atomically)
 }
 END_TEST
 
-/* Whichever thread comes first reads what is not there yet. */
+/* In any order of threads, some read what has not been written yet. */
 START_TEST (fake_shows_a_missing_barrier)
 {
   float values[64];
@@ -129,7 +130,8 @@ START_TEST (fake_reports_mistakes)
 {
   ck_assert_int_eq (mistakes[_i].run (out, one), cudaErrorLaunchFailure);
   ck_assert_str_eq (fake_cuda_error (), mistakes[_i].error);
-  ck_assert_int_eq (planted_reverse (out, one), cudaErrorLaunchFailure); /* nothing runs any more */
+  ck_assert_int_eq (planted_reverse (out, one),
+                    cudaErrorLaunchFailure); /* every later launch fails, too */
   set_up ();
   OK (planted_reverse (out, one));
   ck_assert_str_eq (finish (), "");
@@ -160,7 +162,8 @@ two_rounds_without (float *to, void *stream)
   return planted_two_rounds (to, FALSE, stream);
 }
 
-/* Threads that come first in the order that is run, and those that run into them. */
+/* Races, by the thread that comes first in the running order and the one that is in conflict with
+ * it. */
 static const struct
 {
   int (*run) (float *out, void *stream);
@@ -205,7 +208,8 @@ START_TEST (fake_finds_races)
 {
   OK (cudaMemsetAsync (out, 0, 256, one));
   OK (races[_i].run (out, one));
-  ck_assert_str_eq (fake_cuda_error (), ""); /* it was not asked to look */
+  ck_assert_str_eq (fake_cuda_error (),
+                    ""); /* races are not looked for before fake_cuda_find_races */
   fake_cuda_find_races (TRUE);
   OK (races[_i].run (out, one));
   OK (cudaMemsetAsync (out, 0, 256, one));
@@ -215,14 +219,14 @@ END_TEST
 
 /* --- memory that kernels must not touch --------------------------------------------------- */
 
-/* Errors name the first thread to go wrong, of 0 to 63 or of 63 to 0. */
+/* Errors name the first thread to fail in the order of running: forwards 0 to 63, or backwards. */
 static void
 check_refused (int code, const char *forwards_error, const char *backwards_error)
 {
   ck_assert_int_eq (code, cudaErrorIllegalAddress);
   ck_assert_str_eq (fake_cuda_error (), backwards ? backwards_error : forwards_error);
   ck_assert_int_eq (cudaGetLastError (), cudaErrorIllegalAddress);
-  ck_assert_int_eq (cudaDeviceSynchronize (), cudaErrorIllegalAddress); /* it stays */
+  ck_assert_int_eq (cudaDeviceSynchronize (), cudaErrorIllegalAddress); /* the error stays */
 }
 
 START_TEST (fake_sees_writes_beyond_the_end)
@@ -236,7 +240,7 @@ START_TEST (fake_sees_writes_beyond_the_end)
 }
 END_TEST
 
-/* By one instruction or by two, as the compiler has it. */
+/* The read may be one instruction or two, as the compiler chooses. */
 START_TEST (fake_sees_reads_beyond_the_end_of_structs)
 {
   ck_assert_int_eq (planted_copy_quads (out, in + 4, 64, one), cudaErrorIllegalAddress);
@@ -275,7 +279,7 @@ START_TEST (fake_sees_host_memory)
 }
 END_TEST
 
-/* Clang copies structs by calls that do not say how they are aligned. */
+/* Clang copies structs by calls that do not tell their alignment. */
 #ifndef __clang__
 START_TEST (fake_sees_wide_accesses_that_are_not_aligned)
 {

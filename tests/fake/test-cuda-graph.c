@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps as CUDA graphs on the fake device: the same bits as op by op, whatever comes between steps;
- * calls that a capture does not take. */
+/* Steps as CUDA graphs on the fake device: they leave the same bits as steps op by op, whatever
+ * happens between steps; and calls that cannot be captured. */
 #include "config.h"
 
 #include "exec/walk/checkpoint.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRAPH_STEPS 5 /* one op by op, one that is kept, launches, the last op by op again */
+#define GRAPH_STEPS 5 /* one op by op, one captured, launches, and the last op by op again */
 
 static void
 case_init_graph (Case *c, guint ranks, const char *fields, gboolean is_on)
@@ -25,7 +25,7 @@ case_init_graph (Case *c, guint ranks, const char *fields, gboolean is_on)
   c->job.rate.warmup_steps = 3; /* each step has a rate of its own */
 }
 
-/* What a run leaves, and what it told on the way. */
+/* Checks that two runs have the same results and messages. */
 static void
 assert_equal_runs (const Case *a, const Case *b, const char *what)
 {
@@ -59,7 +59,7 @@ static const char *const plans[] = {
   "loss_chunks=4",
 };
 
-/* 1 to 4 ranks. */
+/* With 1 to 4 ranks. */
 START_TEST (a_graph_changes_no_bit)
 {
   Case plain, graph;
@@ -81,7 +81,7 @@ START_TEST (a_graph_changes_no_bit)
 }
 END_TEST
 
-/* An evaluation after each step, and a checkpoint. */
+/* Runs with an evaluation after each step and a checkpoint. */
 static void
 run_with_pauses (Case *c, guint ranks, gboolean is_on, const char *folder)
 {
@@ -107,7 +107,7 @@ START_TEST (pauses_between_launches_change_no_bit)
 }
 END_TEST
 
-/* From a checkpoint that a run with graphs left after a launch. */
+/* Resumes from a checkpoint that a run with graphs has saved after a launch. */
 START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
 {
   Case whole, part;
@@ -152,14 +152,14 @@ norm_bwd_with_nan (const ExecArgs *args, void *stream)
   return (int)cudaMemsetAsync (args->ptr[1], 0xff, sizeof (float), stream);
 }
 
-/* In the step that is kept, and so in all launches: what is told is as op by op, but for the step
- * that the host looks behind. */
+/* A NaN in the captured step, and so in all launches, is reported as in a step op by op, but for
+ * the step number: the host looks at a launch after it. */
 START_TEST (nan_check_looks_behind_a_launch)
 {
   static const char *const where[] = { "the gradient of final_norm is not finite in micro batch 1",
                                        "mlp_norm of layer 1 is not finite in micro batch 1",
                                        "attention_norm of layer 0 is not finite in micro batch 2" };
-  const guint each = 5; /* norms of a micro batch */
+  const guint each = 5; /* norms in a micro batch */
   const guint calls[] = { 0, 1, each + 4 };
   char *message[2] = { NULL };
 
@@ -171,13 +171,14 @@ START_TEST (nan_check_looks_behind_a_launch)
       planted_kernels = exec_kernels_cuda;
       planted_kernels.launch[PLAN_OP_RMSNORM_BWD] = norm_bwd_with_nan;
       c.job.kernels = &planted_kernels;
-      planted_call = 2 * each + calls[_i]; /* of the second step */
+      planted_call = 2 * each + calls[_i]; /* in the second step */
       norm_calls = 0;
       ck_assert (!case_run (&c, &error));
       ck_assert_msg (strstr (error->message, where[_i]) != NULL
                          && strstr (error->message, "step 2, ") != NULL,
                      "%s", error->message);
-      message[is_on] = g_strdup (strchr (error->message, '(')); /* other ops have other numbers */
+      message[is_on] = g_strdup (
+          strchr (error->message, '(')); /* what stands before differs, as ops have other numbers */
       case_clear (&c, where[_i]);
     }
   ck_assert_str_eq (message[0], message[1]);
@@ -188,7 +189,7 @@ END_TEST
 
 /* --- planted mistakes --------------------------------------------------------------------- */
 
-/* As one that looks at its own result would. */
+/* A kernel that makes the host wait, as if it looked at its own result. */
 static int
 clip_and_look (const ExecArgs *args, void *stream)
 {
@@ -237,7 +238,7 @@ END_TEST
 static ExecDeviceOps planted_ops;
 static gboolean (*real_wait) (ExecDevice *self, guint32 event, PlanStream stream, GError **error);
 
-/* The reductions' stream waits for nothing. */
+/* Makes the reductions' stream wait for nothing. */
 static gboolean
 wait_unless_planted (ExecDevice *self, guint32 event, PlanStream stream, GError **error)
 {
@@ -261,7 +262,7 @@ START_TEST (a_missing_event_is_found)
 }
 END_TEST
 
-/* Whichever call fails: an error, and nothing is left. */
+/* Whichever call fails, the run ends with an error, and no memory is left. */
 START_TEST (any_call_may_fail)
 {
   guint failed = 0;

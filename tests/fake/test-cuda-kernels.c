@@ -80,7 +80,7 @@ START_TEST (fake_logs_each_launch)
   ck_assert_int_eq (exec_cuda_add (&args, two), 0);
   ck_assert_int_eq (exec_cuda_adamw (&args, two), 0);
   args.op = &matrix;
-  args.ptr[4] = args.ptr[5] = NULL; /* no scale that is known before */
+  args.ptr[4] = args.ptr[5] = NULL; /* no scale is known in advance */
   ck_assert_int_eq (exec_cuda_rmsnorm (&args, one), 0);
   ck_assert_int_eq (exec_cuda_swiglu (&args, one), 0);
   ck_assert_int_eq (exec_cuda_swiglu_bwd (&args, one), 0);
@@ -124,7 +124,7 @@ main (void)
     const char *name;
     SFun setup;
   } orders[] = { { "forwards", run_forwards }, { "backwards", run_backwards } };
-  const char *ptx = g_getenv ("FAKE_CUDA_PTX"); /* a folder: tests/release/ptx.sh */
+  const char *ptx = g_getenv ("FAKE_CUDA_PTX"); /* a folder of PTX: tests/release/ptx.sh */
   const guint n_orders = ptx ? 1 : G_N_ELEMENTS (orders);
   SRunner *runner;
   int failed;
@@ -138,7 +138,7 @@ main (void)
       tcase_set_timeout (tcase, 120);
       tcase_add_checked_fixture (tcase, orders[i].setup, NULL);
       tcase_add_test (tcase, fake_logs_each_launch);
-      if (i == 0) /* its figures are of no order */
+      if (i == 0) /* its numbers depend on no order */
         tcase_add_test (tcase, fake_measures);
       suite_add_tcase (suite, tcase);
       compare_add_tests (suite, &fake, orders[i].setup);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modes of a run on the fake device against the CPU's: plans that have between them each pair of
- * values that any plan has, of ranks, strategy, what products compute in, what is computed again,
- * the formats of main weights, gradients and their sums, of these three each triple, and pieces of
- * the loss. */
+/* Modes of a run on the fake device, compared with the CPU's. The plans together have each pair of
+ * values that any legal plan has, of: ranks, strategy, compute format, recomputation, the formats
+ * of main weights, gradients and their sums, and pieces of the loss; and each triple of the three
+ * formats. */
 #include "config.h"
 
 #include "tests/case.h"
@@ -15,7 +15,7 @@
 
 #define MAX_VALUES 7
 #define N 8
-#define FIRST_FORMAT 4 /* of three */
+#define FIRST_FORMAT 4 /* the first of three formats */
 
 static const char *const dimensions[N][MAX_VALUES] = {
   { "1", "2", "3", "4" },
@@ -37,7 +37,7 @@ typedef struct
   guint digits[N];
 } Point;
 
-static GArray *points; /* Point: those that are run */
+static GArray *points; /* of Point: the plans that are run */
 
 static guint
 n_values (guint dimension)
@@ -66,7 +66,7 @@ ranks_of (const Point *point)
 #define MODEL \
   "family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16"
 
-/* Whether no rule refuses it. */
+/* Whether no rule refuses the plan. */
 static gboolean
 is_legal (const PlanModel *model, PlanCluster *const *clusters, const Point *point)
 {
@@ -77,7 +77,7 @@ is_legal (const PlanModel *model, PlanCluster *const *clusters, const Point *poi
   return plan_resolve (&plan, model, clusters[ranks_of (point)], &resolved, NULL);
 }
 
-/* What chosen plans have between them. */
+/* The pairs and triples that chosen plans have. */
 typedef struct
 {
   gboolean pairs[N][MAX_VALUES][N][MAX_VALUES], triples[MAX_VALUES][MAX_VALUES][MAX_VALUES];
@@ -100,7 +100,7 @@ count_new (Met *met, const Point *point, gboolean takes)
   return n;
 }
 
-/* The next of all, the first dimension fastest; FALSE past the last. */
+/* Steps to the next of all points, the first dimension fastest; FALSE past the last one. */
 static gboolean
 go_on (Point *point)
 {
@@ -113,8 +113,9 @@ go_on (Point *point)
   return FALSE;
 }
 
-/* Greedily: what has so many new pairs and triples at least, ever fewer. The last pass takes
- * whatever has one, so no legal plan has one that is left. */
+/* Chooses greedily: in each pass, points with at least so many new pairs and triples, fewer from
+ * pass to pass. The last pass takes every point that has a new one, so every legal pair and triple
+ * is covered. */
 static void
 choose_points (void)
 {
@@ -155,7 +156,7 @@ START_TEST (pairs_of_modes_are_near_the_cpu)
 }
 END_TEST
 
-/* Each value is in some plan, and no more of them than a list of pairs needs. */
+/* Each value is in some plan, and there are not more plans than covering pairs needs. */
 START_TEST (every_value_is_run)
 {
   for (guint d = 0; d < N; d++)

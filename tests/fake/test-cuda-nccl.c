@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole runs over NCCL: a fake GPU for every rank, ranks that are threads. Against the CPU's, op by
- * op and as graphs, with ranks that do not agree, and one that is lost within a launch. */
+/* Whole runs over NCCL: ranks are threads with a fake GPU each. They are compared with the CPU's,
+ * op by op and as graphs; with ranks that do not agree, and with a rank that is lost within a
+ * launch. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
@@ -17,11 +18,11 @@
 
 #define MODEL \
   "family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16"
-#define NCCL_STEPS 4 /* op by op, kept, launched, op by op */
+#define NCCL_STEPS 4 /* op by op, captured, launched, op by op */
 #define LONG_S 120
-#define SHORT_S 3 /* a rank may wait for a processor that long */
+#define SHORT_S 3 /* the deadline; a rank may wait for a CPU that long */
 
-static guint processors; /* that collectives may take; 0: as many as they like */
+static guint processors; /* multiprocessors that collectives may take; 0: no limit */
 
 static ExecComm *
 join (ExecComm *threads, GError **error)
@@ -65,7 +66,7 @@ static const struct
   { 4, "compute=bf16 strategy=optim tp=2 sp=on nccl_ub=on ag_group=on" },
 };
 
-/* Numbers near the CPU's, and by graphs the same bits. */
+/* The numbers are near the CPU's, and graphs leave the same bits. */
 START_TEST (a_graph_changes_no_bit)
 {
   const guint ranks = plans[_i].ranks;
@@ -104,8 +105,8 @@ count_limited (void)
   return n;
 }
 
-/* Products that may run beside collectives leave them what NCCL is held to, of Hopper's 132; where
- * gathers go by copy engines those beside gathers alone leave nothing. */
+/* Products that may run beside collectives leave as many of Hopper's 132 multiprocessors free as
+ * NCCL is limited to. Where copy engines gather, products beside gathers alone leave none free. */
 START_TEST (products_leave_processors_to_nccl)
 {
   static const char *const fields[] = { "compute=bf16 strategy=optim_grads_params nccl_ub=off",
@@ -131,7 +132,7 @@ END_TEST
 /* --- memory ------------------------------------------------------------------------------- */
 
 #define BUFFER_BYTES (G_GUINT64_CONSTANT (128) << 20)
-#define MARGIN_BYTES (G_GUINT64_CONSTANT (1) << 20) /* for what is taken beside */
+#define MARGIN_BYTES (G_GUINT64_CONSTANT (1) << 20) /* for memory that is allocated besides */
 
 static char *told;
 
@@ -145,8 +146,8 @@ hear (const char *domain, GLogLevelFlags level, const char *text, gpointer user_
   g_mutex_unlock (&mutex);
 }
 
-/* NCCL's own memory is taken before the arena: what has no room for both is said before the first
- * step, and what has runs. */
+/* NCCL's own memory is allocated before the arena: that both do not fit is reported before the
+ * first step; where they fit the run succeeds. */
 START_TEST (a_communicator_takes_its_memory_first)
 {
   const char *plan = "compute=bf16 strategy=optim_grads_params ag_group=on";
@@ -159,7 +160,8 @@ START_TEST (a_communicator_takes_its_memory_first)
   case_clear (&c, plan);
   for (guint fits = 0; fits < 2; fits++)
     {
-      const guint64 three = 3 * BUFFER_BYTES; /* of all ranks, of those that gather and reduce */
+      const guint64 three = 3 * BUFFER_BYTES; /* three communicators: of all ranks, and those that
+                                                 gather and reduce */
       case_init_nccl (&c, 2, plan, FALSE);
       fake_nccl_set_buffers (BUFFER_BYTES);
       fake_cuda_set_machine (2, three + (fits ? 2 * arena : arena / 2) + MARGIN_BYTES, 9, 0);
@@ -178,7 +180,7 @@ START_TEST (a_communicator_takes_its_memory_first)
 }
 END_TEST
 
-/* What holds more of a GPU than the plan counts is said; nothing where it does not. */
+/* Memory of a GPU that is in use beyond what the plan counts is reported; otherwise nothing is. */
 START_TEST (memory_beside_the_plan_is_told)
 {
   Case c;
@@ -209,7 +211,7 @@ END_TEST
 static ExecCommOps planted_ops;
 static const ExecCommOps *real_ops;
 
-/* One rank has one element less summed, in what is captured alone. */
+/* One rank sums one element less, in captured calls alone. */
 static gboolean
 reduce_less (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
              GError **error)
@@ -221,7 +223,8 @@ reduce_less (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *st
                                stream, error);
 }
 
-/* Once nothing is under way before the capture: the calls to come are those of launches. */
+/* Waits until all work is done before the capture, then makes the rank lost at one of the next
+ * calls, which are those of launches. */
 static gboolean
 settle_and_lose (ExecComm *self, GError **error)
 {
@@ -264,7 +267,7 @@ START_TEST (launches_that_differ_are_found)
 }
 END_TEST
 
-/* Where a rank stands still within a launch, the others do not wait for ever. */
+/* Where a rank stands still within a launch, the others end by their deadline. */
 START_TEST (a_rank_lost_in_a_launch_is_told)
 {
   Case c;
@@ -281,12 +284,12 @@ START_TEST (a_rank_lost_in_a_launch_is_told)
 }
 END_TEST
 
-/* Nor while its products' algorithms are tried, behind gathers of the first step. */
+/* The same while algorithms of products are tried, behind gathers of the first step. */
 START_TEST (a_rank_lost_while_products_are_tried_is_told)
 {
   Case c;
   g_autoptr (GError) error = NULL;
-  g_setenv ("XDG_DATA_HOME", "/dev/null", TRUE); /* none is remembered */
+  g_setenv ("XDG_DATA_HOME", "/dev/null", TRUE); /* no algorithm is remembered from earlier runs */
   case_init_nccl (&c, 2, "compute=bf16 strategy=optim_grads_params", FALSE);
   case_change (&c, "deterministic=off");
   c.job.timeout_s = SHORT_S;
@@ -299,7 +302,7 @@ START_TEST (a_rank_lost_while_products_are_tried_is_told)
 }
 END_TEST
 
-/* Rank 1 is lost where ranks tell each other what they have written of a checkpoint. */
+/* Rank 1 is lost when ranks tell each other what they have written of a checkpoint. */
 static gboolean
 gather_and_lose (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                  void *stream, GError **error)
@@ -309,7 +312,7 @@ gather_and_lose (ExecComm *self, void *out, const void *in, guint64 count, PlanD
   return real_ops->all_gather (self, out, in, count, dtype, stream, error);
 }
 
-/* Rank 1 is lost before ranks meet for the first step, as where it reads a checkpoint. */
+/* Rank 1 is lost before ranks meet for the first step, as when it reads a checkpoint. */
 static gboolean
 meet_and_lose (ExecComm *self, GError **error)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wrong strides in whole runs on the fake device: they stay within the arena that all buffers
- * share, where a GPU would compute with whatever lies there. Each is named with op and operand. */
+/* Wrong strides in whole runs on the fake device: the accesses stay within the arena that all
+ * buffers share, where a GPU would compute with whatever lies there. Each is reported with its op
+ * and operand. */
 #include "config.h"
 
 #include "exec/cuda/attention-graph.h"
@@ -30,7 +31,8 @@ case_init_on (Case *c, guint ranks, int major, const char *fields)
   case_set_plan (c, fields);
 }
 
-/* The run goes on with numbers of others, or ends: what went wrong first is told. */
+/* Runs, whether the run then ends with wrong numbers or an error: what went wrong first has been
+ * noted. */
 static void
 run_anyway (Case *c)
 {
@@ -47,7 +49,7 @@ static const struct
 {
   const char *fields;
   int major;
-  guint number; /* of the product */
+  guint number; /* which product, counted from 1 */
   char matrix;
   const char *op, *what;
 } strides[] = {
@@ -138,7 +140,7 @@ END_TEST
 
 /* --- kernels ------------------------------------------------------------------------------ */
 
-static gint64 planted_dims[PLAN_MAX_DIMS]; /* added to those of the op */
+static gint64 planted_dims[PLAN_MAX_DIMS]; /* added to the op's dims */
 
 static int
 launch_changed (const ExecArgs *args, void *stream)
@@ -151,8 +153,7 @@ launch_changed (const ExecArgs *args, void *stream)
   return exec_kernels_cuda.launch[op.kind](&changed, stream);
 }
 
-/* A kernel that goes by rows of other lengths, by fewer of them, or by other heads than the op's.
- */
+/* Kernels that work with longer or fewer rows, or with other heads than the op's. */
 static const struct
 {
   PlanOpKind kind;
@@ -194,19 +195,20 @@ END_TEST
 
 /* --- cuDNN's graphs ----------------------------------------------------------------------- */
 
-/* The first graph of a step is attention, the second its gradient. A tensor that goes by other rows
- * or heads than the op's, and a whole graph that is of another shape: of fewer tokens, or narrower
- * heads, or fewer of them. What lies in scratch is nobody else's, wherever in it. */
+/* The first graph of a step is attention, the second its gradient. A tensor is read with other
+ * strides than the op's, or a whole graph has another shape: fewer tokens, narrower heads, or fewer
+ * heads. A wrong place within scratch is not reported, since no other operand lies there. */
 static const struct
 {
   guint number;
-  gint64 id; /* of a tensor that is stretched; 0: none is */
+  gint64 id; /* the tensor that is stretched; 0: none is */
   guint dimension;
-  gint64 from, to; /* of a graph that is resized */
+  gint64 from, to; /* the graph's old and new size, where it is resized */
   const char *what;
 } graphs[] = {
   { 1, EXEC_ATTENTION_Q, 2, 0, 0, "1920 bytes of qkv are never read, the first at 512" },
-  { 1, EXEC_ATTENTION_K, 3, 0, 0, "no operand's: out has not been written yet" }, /* it is turned */
+  { 1, EXEC_ATTENTION_K, 3, 0, 0,
+    "no operand's: out has not been written yet" }, /* it is transposed */
   { 1, EXEC_ATTENTION_V, 2, 0, 0, "no operand's: out has not been written yet" },
   { 1, EXEC_ATTENTION_Q, 1, 0, 0, " bytes of qkv are never read, the first at " },
   { 1, EXEC_ATTENTION_OUT, 2, 0, 0, "no operand's: lse ends 0 bytes before" },
@@ -224,7 +226,7 @@ static const struct
   { 2, 0, 0, 64, 48, " bytes of dqkv are never written, the first at 96" },
 };
 
-/* Op by op, and in a step that is launched, whose graphs come after those of the first. */
+/* Op by op, and in a launched step, whose graphs come after those of the first step. */
 START_TEST (wrong_graphs_are_named)
 {
   const guint g = (guint)_i % G_N_ELEMENTS (graphs);
@@ -251,13 +253,13 @@ END_TEST
 
 /* --- steps that are launched -------------------------------------------------------------- */
 
-/* The first step goes op by op, the second is kept and launched, as is the third; the last goes op
- * by op again. Nothing is wrong but what is captured. */
+/* The first step runs op by op, the second is captured and launched, the third launched; the last
+ * runs op by op again. Only captured calls have the mistake. */
 #define GRAPH_STEPS 4
 
 static struct
 {
-  gint number; /* of the captured product, from 1; ranks count together */
+  gint number; /* the captured product, counted from 1 over all ranks together */
   char matrix;
 } planted_stretch;
 
@@ -341,7 +343,7 @@ START_TEST (right_graphs_are_not_told)
 }
 END_TEST
 
-/* The same runs as they are. */
+/* The same runs without a mistake report nothing. */
 START_TEST (right_strides_are_not_told)
 {
   Case c;

@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Streams, events, graphs and memory of the fake device: what is ordered and what is not. */
+/* Tests of the fake device's streams, events, graphs and memory: which uses are ordered, and which
+ * are reported. */
 
 #define OK(call) ck_assert_int_eq (call, cudaSuccess)
 
-/* 64 numbers each, twice on the device and once in pinned memory; see finish. */
+/* 64 numbers each, in two arrays on the device and one in pinned memory; see finish. */
 static float *in, *out, *pinned;
 static cudaStream_t one, two;
 static cudaEvent_t event;
@@ -32,7 +33,7 @@ set_up (void)
   OK (cudaEventCreateWithFlags (&event, cudaEventDisableTiming));
 }
 
-/* What went wrong first, when all is over and given back. */
+/* Frees everything; returns what went wrong first, or "". */
 static const char *
 finish (void)
 {
@@ -76,7 +77,7 @@ START_TEST (order_sees_a_read_without_its_event)
 }
 END_TEST
 
-/* Whichever is issued first. */
+/* The report does not depend on which is issued first. */
 START_TEST (order_sees_a_write_without_its_event)
 {
   OK (cudaMemsetAsync (in, 0, 256, two));
@@ -132,7 +133,8 @@ START_TEST (order_of_the_default_stream)
   OK (planted_copy (out, in, 64, NULL));
   OK (cudaMemsetAsync (in, 0, 256, blocking));
   ck_assert_str_eq (fake_cuda_error (), "");
-  OK (cudaMemsetAsync (out, 0, 256, one)); /* made not to wait for it */
+  OK (cudaMemsetAsync (out, 0, 256,
+                       one)); /* this stream was made not to wait for the default one */
   ck_assert_str_ne (fake_cuda_error (), "");
   OK (cudaStreamDestroy (blocking));
 }
@@ -192,7 +194,8 @@ START_TEST (host_sees_a_copy_once_it_has_waited)
   OK (cudaMemsetAsync (in, 0, 256, one));
   OK (cudaMemcpyAsync (pinned, in, 256, cudaMemcpyDeviceToHost, one));
   ck_assert (isnan (pinned[3]));
-  OK (cudaMemcpyAsync (out, pinned, 256, cudaMemcpyHostToDevice, one)); /* as the device sees it */
+  OK (cudaMemcpyAsync (out, pinned, 256, cudaMemcpyHostToDevice,
+                       one)); /* the device sees the memory */
   OK (cudaMemcpyAsync (pinned + 32, out, 4, cudaMemcpyDeviceToHost, one));
   ck_assert (isnan (pinned[32]));
   OK (cudaStreamSynchronize (one));
@@ -236,7 +239,7 @@ END_TEST
 static void
 fill (void *data)
 {
-  pinned[0] += 1; /* the copy before it has arrived */
+  pinned[0] += 1; /* the earlier copy has arrived */
 }
 
 START_TEST (host_functions_are_in_order)
@@ -314,7 +317,7 @@ typedef struct
   gboolean gives;
 } Talk;
 
-/* Lives on after it has told what it did. */
+/* Writes and sends a message, and lives on after that. */
 static gpointer
 write_and_tell (gpointer data)
 {
@@ -326,13 +329,14 @@ write_and_tell (gpointer data)
   return NULL;
 }
 
-/* A thread that knows that a stream is done and tells another in a way that CUDA does not see. */
+/* A thread that knows that a stream is done tells another thread in a way that CUDA does not
+ * see. */
 START_TEST (threads_are_told_by_messages)
 {
   Talk talk = { g_async_queue_new (), g_async_queue_new (), _i };
   GThread *thread;
 
-  OK (cudaEventQuery (event)); /* this thread is known before */
+  OK (cudaEventQuery (event)); /* what this thread knows is known to the other one before */
   thread = g_thread_new ("writer", write_and_tell, &talk);
   g_async_queue_pop (talk.from);
   if (talk.gives)
@@ -503,7 +507,7 @@ END_TEST
 
 /* --- collectives and graphs --------------------------------------------------------------- */
 
-/* A sum over two streams: each uses its own memory, and none goes on before both have come. */
+/* A sum over two streams: each uses its own memory, and neither continues before both have come. */
 START_TEST (collectives_order_all_streams)
 {
   cudaStream_t streams[] = { one, two };
@@ -520,9 +524,9 @@ START_TEST (collectives_order_all_streams)
   fake_order_meet (streams, 2);
   for (guint i = 0; i < 2; i++)
     fake_order_end (streams[i]);
-  OK (planted_copy (in, out, 64, one)); /* it came after */
+  OK (planted_copy (in, out, 64, one)); /* it is ordered after the sum */
   ck_assert_str_eq (fake_cuda_error (), "");
-  OK (planted_copy (out, in, 64, two)); /* it did not */
+  OK (planted_copy (out, in, 64, two)); /* it is not */
   ck_assert_str_ne (finish (), "");
 }
 END_TEST
@@ -538,7 +542,7 @@ add_one (cudaStream_t stream, void *closure)
   return cudaSuccess;
 }
 
-/* in = 0, + 1; out = in on another stream, and back. */
+/* Captures: in = 0, in + 1, then out = in on another stream, and back. */
 static cudaGraph_t
 capture (gboolean hands_over)
 {
@@ -564,7 +568,7 @@ START_TEST (graphs_run_what_was_captured)
 
   OK (cudaGraphInstantiate (&exec, graph, 0));
   OK (cudaGraphDestroy (graph));
-  ck_assert_str_eq (fake_cuda_log (), ""); /* nothing has run */
+  ck_assert_str_eq (fake_cuda_log (), ""); /* capturing runs nothing */
   for (guint i = 0; i < 3; i++)
     OK (cudaGraphLaunch (exec, one));
   OK (cudaMemcpyAsync (pinned, out, 256, cudaMemcpyDeviceToHost, one));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs in formats with scales on the fake device: parameters that are quantised before they
- * are gathered, scales of blocks in cuBLASLt's tiles; and copies of weights that were not made
- * again. */
+ * are gathered, scales of blocks in cuBLASLt's tiles, and planted stale copies of weights. */
 #include "config.h"
 
 #include "exec/cuda/device-cuda.h"
@@ -14,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of whole blocks in every direction; of whole tiles of scales. */
+/* Models whose sizes are whole blocks in every direction; the second's are also whole tiles of
+ * scales. */
 #define BLOCKS "layers=2,hidden=64,ffn=96,heads=2,kv_heads=1,head_dim=32,vocab=40,max_seq=64"
 #define TILES "layers=1,hidden=128,ffn=256,heads=2,kv_heads=1,head_dim=64,vocab=40,max_seq=128"
 
@@ -53,7 +53,7 @@ static const struct
 #define STRATEGIES 3
 static const char *const strategies[STRATEGIES] = { "optim", "optim_grads", "optim_grads_params" };
 
-/* 1 to 4 ranks; a plan that rules forbid has no strategy of the three. */
+/* With 1 to 4 ranks; a plan that rules forbid under all three strategies is left out. */
 START_TEST (quantised_parameters_are_near_the_cpus)
 {
   const guint at = (guint)_i / STRATEGIES, strategy = (guint)_i % STRATEGIES;
@@ -66,7 +66,7 @@ START_TEST (quantised_parameters_are_near_the_cpus)
 }
 END_TEST
 
-/* Sums of products of the forward pass may be short, those of gradients not. */
+/* Products of the forward pass may sum in fast, shorter sums, those of gradients may not. */
 START_TEST (forward_products_sum_fast)
 {
   Case c;
@@ -89,8 +89,9 @@ START_TEST (forward_products_sum_fast)
 }
 END_TEST
 
-/* Where tiles are whole all products are cuBLASLt's, but those of nvfp4 that turn what was
- * gathered; elsewhere the plain kernel takes those of blocks. Blocks of 128 are always whole. */
+/* Where tiles are whole all products are cuBLASLt's, but those of nvfp4 that transpose what was
+ * gathered; elsewhere the plain kernel takes the products of factors in blocks. Blocks of 128 are
+ * always whole. */
 START_TEST (whole_tiles_are_cublaslts)
 {
   static const struct
@@ -128,7 +129,7 @@ START_TEST (bytes_taken_equal_bytes_predicted)
 }
 END_TEST
 
-/* Strategies move shards about: each gives every parameter the same scales. */
+/* Strategies move shards between ranks: each gives every parameter the same scales. */
 START_TEST (strategies_agree_bit_for_bit)
 {
   static const char *const formats[]
@@ -158,8 +159,8 @@ START_TEST (strategies_agree_bit_for_bit)
 }
 END_TEST
 
-/* What is computed again is computed of the same numbers: every recipe that quantises, with and
- * without quantised gathers. */
+/* What is computed again is computed from the same numbers: for every recipe that quantises, with
+ * and without quantised gathers. */
 START_TEST (recomputing_changes_no_bit)
 {
   static const char *const recomputes[]
@@ -188,7 +189,8 @@ END_TEST
 
 /* --- planted mistakes --------------------------------------------------------------------- */
 
-/* The schedule without the ops of its step that begin with `what`, after so many of them. */
+/* The schedule without those ops of its step that begin with `what`, from a given number of them
+ * on. */
 static PlanSchedule *
 schedule_without (const Case *c, guint rank, const char *what, guint kept)
 {
@@ -233,7 +235,7 @@ run_rank (gpointer data)
   return NULL;
 }
 
-/* What a rank said of its own when ops were left out on all of them. */
+/* What a rank reports when ops are left out on all ranks. */
 static char *
 message_without (const Case *c, const char *what)
 {
@@ -318,7 +320,7 @@ START_TEST (documents_are_refused)
 }
 END_TEST
 
-/* On Hopper alone: before it there is no such product, and what follows emulates none. */
+/* Only Hopper has these products: earlier GPUs have none, and later ones do not emulate them. */
 START_TEST (blocks_of_128_are_refused_but_on_hopper)
 {
   static const struct

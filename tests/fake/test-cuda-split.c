@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs on the fake device whose ranks have layers or sequences together: against the CPU's, against
- * each other, by graphs. */
+/* Tensor-parallel and context-parallel runs on the fake device: compared with the CPU's, with each
+ * other, and with graphs. */
 #include "config.h"
 
 #include "tests/case.h"
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of every kind of parameter that is split, and that is not; vocabularies of which the last rank
- * has less, or nothing but padding. */
+/* Models with every kind of parameter, split or not; of some vocabularies the last rank has less
+ * than the others, or only padding. */
 static const char *const models[] = {
   "family=llama,layers=2,hidden=16,ffn=24,heads=4,kv_heads=4,head_dim=8,vocab=67,max_seq=16,"
   "nope_every=2,qk_l2_norm=rope,window=6,window_chunks=on,full_every=2",
@@ -27,7 +27,7 @@ static const char *const models[] = {
   "family=gpt_neox,layers=1,hidden=24,ffn=16,heads=4,head_dim=8,vocab=50,max_seq=16",
 };
 
-/* How many ranks, and how they share layers. */
+/* How many ranks, and how they split layers. */
 static const struct
 {
   guint ranks;
@@ -48,7 +48,7 @@ static const char *const formats[] = {
   "compute=bf16 grad_comm=bf16 double_buffer=on mbs=2",
 };
 
-/* Each model in each split, in formats that go round. */
+/* Each model with each split, in formats that change from case to case. */
 #define N_CASES (G_N_ELEMENTS (models) * G_N_ELEMENTS (splits))
 
 static void
@@ -72,7 +72,7 @@ START_TEST (split_layers_are_near_the_cpus)
 }
 END_TEST
 
-/* Sequences that are split beside layers that are and are not, with windows and learned places. */
+/* Split sequences with and without split layers, with windows and learned positions. */
 static const struct
 {
   guint model, ranks;
@@ -99,7 +99,7 @@ START_TEST (split_sequences_are_near_the_cpus)
 }
 END_TEST
 
-/* Where shards lie, and what is computed again, changes no bit of what ranks share. */
+/* Where shards lie, and what is computed again, does not change a bit of what ranks share. */
 START_TEST (strategies_agree_bit_for_bit)
 {
   static const char *const others[]
@@ -127,7 +127,7 @@ START_TEST (strategies_agree_bit_for_bit)
 }
 END_TEST
 
-/* Nor does a step that is kept and launched: op by op, kept, launched, op by op. */
+/* Nor does a step that is captured and launched: op by op, captured, launched, op by op. */
 START_TEST (a_graph_changes_no_bit)
 {
   Case plain, graph;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of e4m3 in blocks of 128 and squares, on a fake Hopper: quantised there, multiplied by
- * cuBLASLt in each pair that training has, against sums in double of what the CPU quantised. */
+/* Products of e4m3 in blocks of 128 elements and in squares of that side, on a fake Hopper:
+ * quantised there, multiplied by cuBLASLt in each pair that training has, and compared with sums in
+ * double of what the CPU quantised. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -16,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the second factor is: a copy of a weight; a weight as it is gathered, its scales apart; an
- * activation, of which the first one is the gradient. */
+/* What the second factor is: a copy of a weight; a weight as it is gathered, with its scales
+ * elsewhere; an activation, where the first factor is its gradient. */
 typedef enum
 {
   COPY,
@@ -31,9 +32,10 @@ typedef struct
   Kind kind;
   gint64 m, n, k;
   guint64 count[3];
-  float *image[3];   /* what was there, of out; what the CPU's codes mean, of factors */
-  guint8 *memory[3]; /* the device's */
-  guint8 *scales;    /* of what is gathered */
+  float *image[3];   /* the values: of `out` before the product, of the factors as the CPU's codes
+                        mean them */
+  guint8 *memory[3]; /* on the device */
+  guint8 *scales;    /* scales of the gathered weight */
   PlanOp op;
   ExecArgs args;
 } Case;
@@ -77,7 +79,7 @@ format_of (const Case *c, guint i)
   return i == 1 || c->kind == ACTIVATION ? PLAN_DTYPE_FP8_1X128 : PLAN_DTYPE_FP8_128X128;
 }
 
-/* Makes a factor of the device, and what the CPU's means. */
+/* Quantises a factor on the device, and sets what the CPU's codes mean. */
 static void
 take_factor (Case *c, guint i, GRand *rand)
 {
@@ -103,7 +105,7 @@ take_factor (Case *c, guint i, GRand *rand)
   c->args.dtype[i] = format;
 }
 
-/* The same codes with their scales elsewhere, as a gathered parameter has them. */
+/* Moves the scales elsewhere, as a gathered parameter has them; the codes stay. */
 static void
 take_scales_apart (Case *c)
 {
@@ -185,7 +187,7 @@ START_TEST (every_pair_is_cublaslts)
   const gboolean adds = _i / N_KINDS % 2;
   Case c;
   case_init (&c, (Kind)(_i % N_KINDS), adds, rand);
-  for (guint turn = 0; turn < (adds ? 1 : 2); turn++) /* the second is the cached one */
+  for (guint turn = 0; turn < (adds ? 1 : 2); turn++) /* the second time the algorithm is cached */
     must (adds ? exec_cuda_gemm_add (&c.args, NULL) : exec_cuda_gemm (&c.args, NULL));
   ck_assert_msg (!strstr (fake_cuda_log (), "gemm_plain"), "%s", fake_cuda_log ());
   check_result (&c, adds);
@@ -193,7 +195,7 @@ START_TEST (every_pair_is_cublaslts)
 }
 END_TEST
 
-/* The second opinion. */
+/* The plain kernels make the same results. */
 START_TEST (plain_kernels_agree)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -206,7 +208,7 @@ START_TEST (plain_kernels_agree)
 }
 END_TEST
 
-/* Blocks lie along the inner dimension: no other layout means what it says. */
+/* Blocks lie along the inner dimension: other layouts would not have whole blocks there. */
 START_TEST (other_layouts_are_refused)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of pipelines on fake devices: by ranks that share a GPU, and over a fake NCCL by ranks that
- * have one each. They are compared with the CPU's and with one stage; planted mistakes are found.
- */
+/* Runs of pipelines on fake devices: by ranks that share a GPU, and over a fake NCCL by ranks
+ * that have one each. They are compared with the CPU's and with one stage; planted mistakes are
+ * found. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
@@ -19,7 +19,7 @@
 
 #define SEEDS 24
 #define LONG_S 120
-#define SHORT_S 3 /* a rank may wait for a processor that long */
+#define SHORT_S 3 /* the deadline; a rank may wait for a CPU that long */
 #define LLAMA \
   "family=llama,layers=4,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16"
 
@@ -60,7 +60,7 @@ static const char *const kinds[]
         "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
         "family=qwen3" };
 
-/* Whether both backends run a plan. */
+/* Whether both backends can run a plan. */
 static gboolean
 is_run (const Case *c, const Plan *plan)
 {
@@ -99,8 +99,8 @@ static const struct
              { PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_GRAD_REDUCE_OFF },
              { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON } };
 
-/* Half of the plans are interleaved; of the others a third has uneven stages. Random changes are
- * kept where both backends run the plan. */
+/* Draws a plan. Half of them are interleaved; a third of the others have uneven stages. Random
+ * changes are kept where both backends can run the plan. */
 static void
 case_init_random (Case *c, guint seed)
 {
@@ -143,7 +143,7 @@ START_TEST (random_pipelines_are_near_the_cpu)
 }
 END_TEST
 
-/* Each stage's layers are on a tensor-parallel group. */
+/* Pipelines whose stages' layers are split over a tensor-parallel group. */
 START_TEST (stages_of_split_layers_are_near_the_cpu)
 {
   static const char *const fields[]
@@ -162,8 +162,8 @@ END_TEST
 
 /* --- against fewer stages ------------------------------------------------------------------- */
 
-/* The embeddings are not tied, and one rank has all micro batches, so stages change no sum and no
- * order of a sum. */
+/* The embeddings are not tied, and one rank has all micro batches, so stages change neither sums
+ * nor their order. */
 START_TEST (stages_change_no_bit)
 {
   static const char *const staged[] = { "compute=fp32 pp=2",
@@ -189,7 +189,8 @@ START_TEST (stages_change_no_bit)
 }
 END_TEST
 
-/* Two steps, a checkpoint, and two more steps with other stages equal four steps at once. */
+/* Two steps, a checkpoint, and two more steps with other stages leave the same as four steps at
+ * once. */
 START_TEST (a_checkpoint_goes_on_with_other_stages)
 {
   static const char *const fields[]
@@ -226,7 +227,7 @@ static ExecDeviceOps planted_device;
 static ExecKernels planted_kernels;
 static PlanStream planted_stream;
 
-/* The planted stream, or the host, waits for nothing. */
+/* Makes the planted stream, or the host, wait for nothing. */
 static gboolean
 wait_unless_planted (ExecDevice *self, guint32 event, PlanStream stream, GError **error)
 {
@@ -274,7 +275,13 @@ END_TEST
 
 static ExecCommOps planted_comm;
 static const ExecCommOps *real_comm;
-static enum { SWAPS, SKIPS, SHORTENS, FAILS, STALLS } mistake; /* of rank 1, at its first trade */
+static enum {
+  SWAPS,
+  SKIPS,
+  SHORTENS,
+  FAILS,
+  STALLS
+} mistake;                /* rank 1's mistake in its first trade */
 static gboolean was_made; /* only the thread of rank 1 uses it */
 
 static ExecComm *

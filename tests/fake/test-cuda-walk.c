@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole runs on the fake device, with as many ranks as share it: against the CPU's, against each
- * other, with planted mistakes. */
+/* Whole runs on the fake device, which all ranks share: compared with the CPU's and with each
+ * other; planted mistakes are found. */
 #include "config.h"
 
 #include "exec/cuda/device-cuda.h"
@@ -38,7 +38,8 @@ runs_on (const PlanCase *of, const ExecKernels *kernels)
   return exec_runnable_check (&job, of, schedule, NULL);
 }
 
-/* Unless a rule refuses it, or one of the backends by name: a test of its own looks at that. */
+/* Changes a field unless a rule or one of the backends then refuses the plan: tests of their own
+ * look at refusals. */
 static void
 change_plan (Case *c, PlanField field, gint64 value)
 {
@@ -88,7 +89,7 @@ case_init_random (Case *c, guint seed)
   case_set_job (c, seed);
   change_plan (c, PLAN_MBS, 1);
   change_plan (c, PLAN_GBS, c->ranks * (1 + seed % 2));
-  if (seed % 2) /* there are two heads of keys */
+  if (seed % 2) /* two heads of keys */
     change_plan (c, PLAN_TP, 2);
   if (seed % 4 == 1)
     {
@@ -101,7 +102,7 @@ case_init_random (Case *c, guint seed)
       change_plan (c, more[at].field, more[at].value);
     }
   if (seed % 3 == 1)
-    change_plan (c, PLAN_EOD_MASK_LOSS, PLAN_EOD_MASK_LOSS_ON); /* of token 0 */
+    change_plan (c, PLAN_EOD_MASK_LOSS, PLAN_EOD_MASK_LOSS_ON); /* documents end at token 0 */
 }
 
 START_TEST (random_plans_are_near_the_cpu)
@@ -129,7 +130,7 @@ START_TEST (some_random_plans_split_layers)
 }
 END_TEST
 
-/* What was taken is what was predicted, by category and at the peak, and one allocation. */
+/* What is allocated is what was predicted, by category, at the peak, and in one allocation. */
 START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
@@ -139,8 +140,8 @@ START_TEST (bytes_taken_equal_bytes_predicted)
 }
 END_TEST
 
-/* Every mix of formats of moments, whose scales are of each rank's part of a parameter. A graph of
- * the step finds scales where the step before left them. */
+/* Every mix of formats of moments, whose scales are those of each rank's part of a parameter. A
+ * graph of the step finds the scales where the step before has left them. */
 START_TEST (narrow_moments_are_near_the_cpus)
 {
   static const char *const moments[]
@@ -175,7 +176,7 @@ END_TEST
 /* --- attention by cuDNN ------------------------------------------------------------------- */
 
 static GMutex told_mutex;
-static GString *told; /* lines of g_info */
+static GString *told; /* messages of g_info */
 
 static void
 remember (G_GNUC_UNUSED const char *domain, G_GNUC_UNUSED GLogLevelFlags level, const char *message,
@@ -190,11 +191,11 @@ static const struct
 {
   const char *fields;
   guint head_dim;
-  int major;         /* of the GPU that runs a plan for Hopper */
-  gboolean fused[2]; /* forwards, backwards */
-  guint plans;       /* of a rank: for what cuDNN has an engine for */
+  int major;         /* compute capability of the GPU; the plan is for Hopper */
+  gboolean fused[2]; /* whether cuDNN takes the forward and the backward pass */
+  guint plans;       /* plans of a rank: passes that cuDNN has an engine for */
   const char *told;
-  guint cudnn; /* its version; 0: 91900 */
+  guint cudnn; /* cuDNN's version; 0: 91900 */
 } attentions[] = {
   { "compute=bf16", 8, 9, { TRUE, TRUE }, 2, "", 0 },
   { "compute=bf16 deterministic=on", 8, 9, { TRUE, TRUE }, 2, "", 0 },
@@ -247,9 +248,9 @@ static const struct
     91002 },
 };
 
-/* cuDNN does what it can, as often as there are layers, and batched products the rest, which is
- * told, a turn for each of two query heads; plans are made once per rank and pass, before any is
- * used. */
+/* cuDNN runs every attention that it can, once per layer, and batched products the rest, which is
+ * reported, in a turn for each of two query heads. Plans are made once per rank and pass, before
+ * any is used. */
 START_TEST (attention_is_by_cudnn_where_it_can)
 {
   const guint at = (guint)_i / 2, ranks = _i % 2 == 0 ? 1 : 3;
@@ -281,7 +282,7 @@ START_TEST (attention_is_by_cudnn_where_it_can)
 }
 END_TEST
 
-/* In cuDNN's words, with the op where there is one. */
+/* Failures are reported in cuDNN's words, with the op where there is one. */
 START_TEST (failures_of_cudnn_are_told)
 {
   static const char *const messages[]
@@ -309,10 +310,9 @@ END_TEST
 /* --- against each other ------------------------------------------------------------------- */
 
 /* With one micro batch and one format of gradients the sums are the same, in the same order: where
- * shards lie, what is recomputed and how far ahead is gathered changes no bit. So says a
- * deterministic plan, and so does how many kernels make the loss; another one takes whichever
- * algorithm of a product was the fastest when it was tried, and algorithms differ in the order of
- * their sums. */
+ * shards lie, what is recomputed and how far ahead is gathered changes no bit in a deterministic
+ * plan; nor does the number of kernels that make the loss. Other plans take the fastest algorithm
+ * of a product, and algorithms differ in the order of their sums. */
 START_TEST (strategies_agree_bit_for_bit)
 {
   static const char *const others[]
@@ -355,7 +355,7 @@ static ExecKernels planted_kernels;
 static PlanStream planted_stream;
 static gboolean (*real_wait) (ExecDevice *self, guint32 event, PlanStream stream, GError **error);
 
-/* A stream that waits for nothing. */
+/* Makes the planted stream wait for nothing. */
 static gboolean
 wait_unless_planted (ExecDevice *self, guint32 event, PlanStream stream, GError **error)
 {
@@ -397,7 +397,7 @@ START_TEST (a_missing_event_is_found)
 }
 END_TEST
 
-/* What ranks that share a GPU combine, errors say in words: a sum, or a maximum. */
+/* Errors name the collective of ranks that share a GPU: a sum, or a maximum. */
 START_TEST (failures_of_collectives_say_what_failed)
 {
   const char *name = _i ? "the maximum over ranks: " : "the sum over ranks: ";
@@ -426,8 +426,8 @@ START_TEST (failures_of_collectives_say_what_failed)
 }
 END_TEST
 
-/* Whichever call fails, the run ends with an error and no other rank waits; alone, a rank leaves
- * nothing behind. What several leave depends on how far the others were. */
+/* Whichever call fails, the run ends with an error and no other rank waits. A single rank leaves
+ * nothing behind; what several ranks leave depends on how far the others have come. */
 START_TEST (any_call_may_fail)
 {
   Case c;
@@ -505,7 +505,7 @@ remove_folder (const char *path)
   g_rmdir (path);
 }
 
-/* Two steps, a checkpoint, and two more are the four at once. */
+/* Two steps, a checkpoint, and two more leave the same as four steps at once. */
 START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
 {
   static const char *const moments[] = { "", " precision_aware=on exp_avg=fp8 exp_avg_sq=fp8" };
@@ -540,7 +540,7 @@ START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
 }
 END_TEST
 
-/* Evaluating between steps changes nothing, and is near the CPU's. */
+/* Evaluating between steps changes nothing, and its losses are near the CPU's. */
 START_TEST (evaluation_is_near_the_cpu)
 {
   Case c;
@@ -559,7 +559,7 @@ START_TEST (evaluation_is_near_the_cpu)
 }
 END_TEST
 
-/* Blocking waits of the host in a run of so many steps. */
+/* Counts the host's blocking waits in a run of so many steps. */
 static guint
 waits_in (const char *fields, gint64 steps)
 {
@@ -581,8 +581,9 @@ static const char *const awaited[] = {
   "compute=bf16 nan_check=params gbs=2",
 };
 
-/* No kernel and no library makes the host wait in a step: the device asks for its own events, where
- * the schedule has it wait, and blocks for nothing. (Algorithms that are timed are, once.) */
+/* Neither a kernel nor a library makes the host wait in a step: where the schedule has it wait
+ * the device asks for its own events, without blocking. (Only algorithms that are timed block,
+ * once.) */
 START_TEST (no_step_blocks_the_host)
 {
   g_autofree char *fields = g_strconcat (awaited[_i], " deterministic=on", NULL);

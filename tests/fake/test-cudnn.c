@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuDNN's attention on a fake device, whose cuDNN runs its graphs operation by operation, against
+/* cuDNN's attention on a fake device, whose cuDNN runs graphs operation by operation, compared with
  * the CPU's kernels. */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything has been given back, and nothing went wrong. */
+/* Checks that everything has been freed, and that nothing went wrong. */
 static void
 assert_finished (void)
 {
@@ -23,8 +23,8 @@ assert_finished (void)
 static const ExecAttentionShape grouped = { 1, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, FALSE, 0 };
 static const ExecAttentionShape small = { 2, 5, 2, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE, 0 };
 
-/* A shape is planned once: as many descriptors are there after the second time as after the first.
- */
+/* A shape is planned once: after the second time there are as many descriptors as after the
+ * first. */
 START_TEST (cudnn_plans_are_kept)
 {
   g_autoptr (ExecAttention) attention = NULL;
@@ -85,7 +85,7 @@ static const struct
     "cuDNN's attention has heads of a multiple of 8 elements" },
 };
 
-/* Versions that get it wrong, and those before and after. */
+/* Versions with the fault, and those before and after. */
 START_TEST (cudnn_versions_that_err_are_refused)
 {
   static const struct
@@ -130,7 +130,7 @@ START_TEST (cudnn_versions_that_err_are_refused)
 }
 END_TEST
 
-/* What a plan wants counts where it is more than its engine said. */
+/* A plan's workspace counts where it is larger than its engine said. */
 START_TEST (cudnn_plans_say_what_they_want)
 {
   guint64 bytes[2];

@@ -20,7 +20,7 @@
 
 #define DEVICE_BYTES (G_GUINT64_CONSTANT (1) << 30)
 #define LONG_S 120
-#define SHORT_S 3 /* where a rank is lost; longer than one waits for a processor */
+#define SHORT_S 3 /* the deadline where a rank is lost; longer than a rank waits for a CPU */
 
 static void
 begin (guint devices)
@@ -219,7 +219,7 @@ START_TEST (nccl_sums_are_within_the_bound)
         begin (n);
         nccl_options.is_registered = is_symmetric;
         init_ranks (ranks, n, (guint32)_i, dtypes[d], 300,
-                    dtypes[d] == PLAN_DTYPE_FP16); /* others would overflow */
+                    dtypes[d] == PLAN_DTYPE_FP16); /* other sums of fp16 would overflow */
         run_on_nccl (call_on_own_device, ranks, n);
         check_no_error (ranks, n);
         compare_sums (ranks, n, exec_comm_nccl_sum_error (n, dtypes[d], is_symmetric), &different);

@@ -9,7 +9,7 @@
 
 static const ExecKernels *watched_kernels;
 
-/* Scales that lie apart from what they are of: as many as its blocks. */
+/* Bytes of an operand's scales where they lie elsewhere: one scale for each block. */
 static guint64
 bytes_apart (const ExecArgs *args, guint i)
 {
@@ -23,8 +23,8 @@ bytes_apart (const ExecArgs *args, guint i)
   return rows * cols / plan_dtype_block (format);
 }
 
-/* Whether an operand has rows that lie apart: what a norm of a part of each reads, and the gradient
- * of that. */
+/* Whether an operand has gaps between its rows: what a norm of a part of each row reads, and its
+ * gradient. */
 static gboolean
 has_pitch (const ExecArgs *args, guint i)
 {
@@ -33,10 +33,9 @@ has_pitch (const ExecArgs *args, guint i)
          && g_strv_contains (names, plan_op_ref_name (args->op->kind, i));
 }
 
-/* Operands that an op need not use in all: of what is looked up rows that nobody asks for, and of
- * some in blocks the bytes that fill them up; of experts rows that nobody sent; of a part of
- * sequences rows of positions that others have, and queries and keys that see nothing of each
- * other. */
+/* Whether an op has to use all of an operand. It need not: of a table rows that nobody looks up; of
+ * some formats with blocks the padding; of experts rows that nobody sent; of a part of sequences
+ * rows of positions that other ranks have, and queries and keys that do not see each other. */
 static gboolean
 is_whole (const ExecArgs *args, guint i)
 {
@@ -54,8 +53,8 @@ is_whole (const ExecArgs *args, guint i)
          && !has_pitch (args, i) && (is_factor || access == 'w' || (is_attention && access == 'r'));
 }
 
-/* How many elements of an operand an op may touch. The shares of all experts are as many as the map
- * says, which is on the device: at most these. */
+/* The most elements of an operand that an op may touch. The map on the device says how many shares
+ * the experts of all ranks have: this is the most it can say. */
 static guint64
 most_elements (const ExecArgs *args, guint i)
 {
@@ -69,7 +68,8 @@ most_elements (const ExecArgs *args, guint i)
         || (op->kind == PLAN_OP_POSITIONS_BWD && i == PLAN_REF_POSITIONS_BWD_dtable);
   const gboolean has_rows = (op->kind == PLAN_OP_CAST && i == PLAN_REF_CAST_in)
                             || (op->kind == PLAN_OP_ACCUMULATE && i == PLAN_REF_ACCUMULATE_out);
-  const gboolean is_part = op->kind == PLAN_OP_PARAM_AMAX && i == 0; /* no more than those */
+  const gboolean is_part
+      = op->kind == PLAN_OP_PARAM_AMAX && i == 0; /* the part's elements and no more */
   const gboolean is_shares = (op->kind == PLAN_OP_PERMUTE && i == PLAN_REF_PERMUTE_probs)
                              || (op->kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
   if (is_shares)
@@ -87,7 +87,8 @@ most_elements (const ExecArgs *args, guint i)
   return is_part ? (guint64)dims[1] : plan_op_ref_elements (op, i, 1);
 }
 
-/* What an op finds in its results, and in scratch, is no matter. */
+/* Lists the operands of an op with their accesses. What results and scratch contain before the op
+ * does not matter. */
 static guint
 list_operands (const ExecArgs *args, FakeOperand operands[MAX_OPERANDS])
 {
