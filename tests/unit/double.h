@@ -1,5 +1,5 @@
-/* The evaluator and its kernels in double precision. The compiler includes this before their source
- * (-include), so that what is float there, and what fp32 stands for, is double. Sums need not be
+/* Compiles the evaluator and its kernels in double precision: the compiler includes this file
+ * before their sources (-include), and float and the fp32 format then mean double. Sums need not be
  * exact here: an ExecExact holds a plain double in its first limb. */
 #pragma once
 #include "exec/number/exact.h"
@@ -51,7 +51,7 @@ double_copy (void *out, const void *in, PlanDtype dtype, guint64 count)
   memmove (out, in, count * sizeof (double));
 }
 
-/* Stands for conversions from and to eight bits, which nothing here does. */
+/* Takes the place of conversions from and to eight bits, which are never called here. */
 static inline double
 double_never (const void *values, double scale, guint64 count)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program other than fsdplan asks: it links libadvise.a and what lies below it, and neither
- * answers nor progress appear anywhere but where it wants them. */
+/* Asks for advice as another program would: it links libadvise.a and the libraries below it, and
+ * answers and progress appear only where it wants them. */
 #include "config.h"
 
 #include "advise/adjustments.h"
@@ -60,7 +60,8 @@ stop_at_once (guint64 done, guint64 total, gpointer user_data)
   return FALSE;
 }
 
-/* Standard output and error of this process, as a file; how much is in it. */
+/* Runs `ask` with this process's standard output and error in a file, and returns how many bytes
+ * are in it. */
 static gint64
 count_printed (void (*ask) (void))
 {
@@ -199,7 +200,7 @@ START_TEST (explains_all_compute)
 }
 END_TEST
 
-/* Also where stages are interleaved, whose ops' times are not known one by one. */
+/* Also for interleaved stages, where the times of single ops are not known. */
 START_TEST (splits_compute_of_stages)
 {
   static const char *const plans[]
@@ -227,7 +228,7 @@ START_TEST (splits_compute_of_stages)
 }
 END_TEST
 
-/* Of these answers setting switches back made the fourth the same as the first. */
+/* Setting switches back would make the fourth of these answers equal the first one. */
 START_TEST (answers_are_distinct_and_in_order)
 {
   g_auto (GStrv) only = g_strsplit ("tp=1,4 mbs=1 cp=1 dp_outer=1 recompute=none,full", " ", -1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every token says its source and its place there: what is read is judged by that alone. */
+/* Blends of sources. Every token encodes its source and its place there, so what is read can be
+ * checked without knowing the order. */
 #include "config.h"
 
 #include "exec/data/blend.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 
 #define MOST_SOURCES 6
-#define PLACES 1000 /* tokens of a file are fewer */
+#define PLACES 1000 /* a file has fewer tokens than this */
 #define VOCAB (MOST_SOURCES * PLACES)
 
 static char *folder;
@@ -73,7 +74,8 @@ START_TEST (shuffling_permutes)
 }
 END_TEST
 
-/* A random order moves each a third of the whole on average, and leaves one where it was. */
+/* A random order moves each element by a third of the length on average, and leaves few where they
+ * were. */
 START_TEST (shuffling_goes_far)
 {
   static const guint64 sizes[] = { 1000, 1024, 4097, 100000 };
@@ -148,7 +150,7 @@ case_clear (Case *c)
     }
 }
 
-/* The sequence's first token; the others follow it. */
+/* Reads a sequence and returns its first token; checks that the others follow it in the file. */
 static guint
 read_at (const Case *c, guint64 sequence)
 {
@@ -162,8 +164,9 @@ read_at (const Case *c, guint64 sequence)
   return (guint)in[0];
 }
 
-/* At every place each source has had its part of what was seen, less than one more or fewer, and
- * all of its own before any of them again. Places are asked in another order than they come. */
+/* Before every place each source has had its share of what was read, to less than one sequence, and
+ * all of its own sequences before any of them again. Places are asked for in another order than
+ * they come. */
 START_TEST (sources_have_their_shares)
 {
   enum
@@ -252,7 +255,7 @@ START_TEST (weights_are_shares)
 }
 END_TEST
 
-/* What a checkpoint keeps, so that no other order is gone on with. */
+/* A checkpoint keeps a description of the order, so that no run continues with another order. */
 START_TEST (descriptions_tell_orders_apart)
 {
   g_autofree char *path = make_source ("0.u16", 0, 100);
@@ -260,7 +263,7 @@ START_TEST (descriptions_tell_orders_apart)
   g_autofree char *a = exec_blend_describe (plain), *b = exec_blend_describe (two);
   g_autofree char *file
       = exec_tokens_describe (g_array_index (plain->sources, ExecBlendSource, 0).tokens);
-  ck_assert_str_eq (a, file); /* as checkpoints always had it */
+  ck_assert_str_eq (a, file); /* as in the checkpoints of all versions */
   g_autofree char *expected
       = g_strdup_printf ("3 of 4 from %s; 1 of 4 from %s; in sequences of 4", file, file);
   ck_assert_str_eq (b, expected);

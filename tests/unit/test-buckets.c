@@ -8,7 +8,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* What a bucket holds, as the loop of a framework would say it. */
+/* Fills a bucket as the loop of a framework would. */
 static guint32 *
 fill (const GArray *all, const PlanBucketRule *rule, gboolean is_tied, guint32 *out_n)
 {
@@ -90,7 +90,7 @@ START_TEST (buckets_are_those_of_the_loop)
       const guint64 end = buckets.offset[i] + tensor->rows * tensor->cols;
       ck_assert_uint_le (end, buckets.padded[span->kind]);
       ck_assert_uint_eq (buckets.padded[span->kind] % rule.packing.shards, 0);
-      for (guint j = span->first; j < i; j++) /* nothing lies on anything else */
+      for (guint j = span->first; j < i; j++) /* no two parameters overlap */
         {
           const PlanTensor *other = plan_buckets_tensor (&buckets, j, &layer);
           ck_assert (buckets.offset[j] >= end
@@ -100,7 +100,7 @@ START_TEST (buckets_are_those_of_the_loop)
 }
 END_TEST
 
-/* What a layout says of a bucket, by offset, is what its span says. */
+/* Checks that what a layout says of a bucket, by offset, agrees with the bucket's span. */
 static void
 holds_its_span (const PlanLayout *layout, const PlanBuckets *buckets, const PlanBucketSpan *span)
 {
@@ -119,8 +119,8 @@ holds_its_span (const PlanLayout *layout, const PlanBuckets *buckets, const Plan
   ck_assert_uint_le (end, layout->buckets[span->kind].padded);
 }
 
-/* A layout's kinds hold every parameter; buckets of a kind hold the same ones at the same places,
- * as many layers apart as they are; and a cycle goes on as it says. */
+/* A layout's kinds hold every parameter; buckets of one kind hold the same parameters at the same
+ * offsets, of layers that are that kind's distance apart; and a cycle repeats as it says. */
 START_TEST (kinds_are_alike)
 {
   static const char *const models[] = { "gpt2", "gpt2-xl", "llama3.2-1b", "llama3-8b" };

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs that differ in what bounds them. */
+/* Runs, each limited by something else. */
 static const struct
 {
   const char *model, *cluster, *fields;
@@ -63,7 +63,7 @@ clear (Runs *self)
     test_case_clear (&self->cases[i]);
 }
 
-/* What a set says the run takes. */
+/* The time that a set of factors predicts for the run. */
 static double
 predict_ns (const SimObservation *row, const SimAdjustments *set)
 {
@@ -115,7 +115,7 @@ compare_doubles (const void *left, const void *right)
   return (a > b) - (a < b);
 }
 
-/* By how much runs on that GPU miss at most, of four fifths of them and one more. */
+/* The error that four fifths of the runs on that GPU, and one more, stay below. */
 static double
 spread_of (const Runs *self, const char *gpu)
 {
@@ -128,8 +128,8 @@ spread_of (const Runs *self, const char *gpu)
   return misses[MIN ((4 * (n + 1) + 4) / 5, n) - 1];
 }
 
-/* Runs made by known factors: the fit finds them as far as its priors let it, and predicts runs it
- * did not see. */
+/* Runs made by known factors: the fit finds these factors as far as its priors let it, and predicts
+ * runs that it did not see. */
 START_TEST (finds_what_made_the_runs)
 {
   g_autoptr (GError) error = NULL;
@@ -165,8 +165,8 @@ START_TEST (finds_what_made_the_runs)
 }
 END_TEST
 
-/* A rate that was timed alone is all there can be, so that what a long run keeps of it begins at
- * its bound; runs that keep less are still found to. */
+/* A rate that was timed alone is an upper bound, so the share of it that a long run keeps has a
+ * prior that begins there; runs that keep less are still fitted. */
 START_TEST (finds_what_is_kept_of_timed_rates)
 {
   static const SimProduct timed[] = {
@@ -197,7 +197,7 @@ START_TEST (finds_what_is_kept_of_timed_rates)
 }
 END_TEST
 
-/* A pipeline, by the simulation of all stages op by op. */
+/* The time of a pipeline, by simulating all stages op by op. */
 static double
 run_stages_ns (const PlanCase *of, PlanSchedule *const *schedules, guint n)
 {
@@ -224,7 +224,7 @@ run_stages_ns (const PlanCase *of, PlanSchedule *const *schedules, guint n)
   return step_ns;
 }
 
-/* All stages of a pipeline count, not the first one alone, which waits for nobody. */
+/* All stages of a pipeline are simulated, not only the first one, which waits for no other. */
 START_TEST (simulates_all_stages_of_a_pipeline)
 {
   const char *const vpp[] = { "", " vpp=2" };
@@ -254,7 +254,7 @@ START_TEST (simulates_all_stages_of_a_pipeline)
 }
 END_TEST
 
-/* One wild run among good ones pulls no further than a little. */
+/* One outlier among good runs moves the fit only a little. */
 START_TEST (is_not_led_by_one_run)
 {
   g_autoptr (GError) error = NULL;
@@ -272,7 +272,7 @@ START_TEST (is_not_led_by_one_run)
 }
 END_TEST
 
-/* What is learned on top of a set holds where it was learned, and nowhere else. */
+/* What is learned in addition to a set is applied where it was learned, and nowhere else. */
 START_TEST (own_runs_do_not_spoil_others)
 {
   g_autoptr (GError) error = NULL;
@@ -302,7 +302,8 @@ START_TEST (own_runs_do_not_spoil_others)
 }
 END_TEST
 
-/* Sites differ in their hosts: one is learned of from its own runs alone, and others from none. */
+/* Sites differ in their hosts: the factors of one are learned from its own runs alone, those of a
+ * site without runs not at all. */
 START_TEST (hosts_are_those_of_a_site)
 {
   static const struct
@@ -316,7 +317,8 @@ START_TEST (hosts_are_those_of_a_site)
   Runs self;
   set_up (&self);
   for (guint i = 0; i < G_N_ELEMENTS (sites); i++)
-    for (guint run = i == 2 ? 4 : 5; run < (i == 2 ? 5 : 8); run++) /* the fifth hides its host */
+    for (guint run = i == 2 ? 4 : 5; run < (i == 2 ? 5 : 8);
+         run++) /* the fifth run does not depend on its host */
       {
         g_autofree char *text = g_strdup_printf (
             "parameters truth\nfactor effect=launch value=%g error=0\n", sites[i].factor);
@@ -392,8 +394,8 @@ END_TEST
 #define MOST_SOURCES 9
 #define RUNS_OF_A_SOURCE 7
 
-/* How far apart sources from `first` to `last` are, by trying one variance after the other, from
- * means and the variance of runs about them. */
+/* The variance between sources `first` to `last`, found by trying one value after the other, from
+ * their means and the variance of runs about these. */
 static double
 tried_variance (double miss[][RUNS_OF_A_SOURCE], guint first, guint last)
 {
@@ -420,9 +422,9 @@ tried_variance (double miss[][RUNS_OF_A_SOURCE], guint first, guint last)
   return variance;
 }
 
-/* A run of a source without runs is as far off as sources were that were left out. The quantiles of
- * Student's t are from a table. Fewer than four sources tell nothing. The first one of these, which
- * alone has its GPU, counts for models with experts only. */
+/* A run of a source without runs of its own is expected to be as far off as sources were that were
+ * left out. The quantiles of Student's t are from a table. Fewer than four sources tell nothing.
+ * The first source, which alone has its GPU, counts for models with experts only. */
 START_TEST (sources_vary_as_much_as_those_left_out)
 {
   static const double quantile[] = { 0, 0, 0, 0, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372 };
@@ -466,8 +468,9 @@ END_TEST
 
 #define LEFT_OUT 40
 
-/* The least error of those runs that four fifths of them and of one more lie within, or else their
- * greatest; below 0 where there are fewer than five. NULL, and below 0 for experts: any. */
+/* The least error that four fifths of those runs, and one more, stay within, or the greatest error;
+ * negative where there are fewer than five runs. A NULL pointer means any value, and so does a
+ * negative `experts`. */
 static double
 tried_spread (const SimObservation *rows, const char *gpu, const char *stack, gint experts)
 {
@@ -489,8 +492,8 @@ tried_spread (const SimObservation *rows, const char *gpu, const char *stack, gi
   return n < 5 ? -1 : MIN (least, most);
 }
 
-/* Spreads are of models with experts, or of those without, where there are five such runs, and of
- * all only where there are enough of neither. */
+/* Spreads are those of models with experts, or of models without, where there are five such runs,
+ * and of all models only where there are too few of both. */
 START_TEST (models_with_experts_have_spreads_of_their_own)
 {
   static const char *const gpus[] = { "a100-80gb", "h100-80gb", "b200" }, *const stacks[]
@@ -512,7 +515,8 @@ START_TEST (models_with_experts_have_spreads_of_their_own)
   const SimCalibration request = { .id = "spreads", .n_parts = 2 };
   g_autoptr (SimAdjustments) set = sim_adjustments_new ("spreads");
   sim_spreads_add (set, &request, rows, LEFT_OUT);
-  ck_assert_uint_eq (set->distances[SIM_DISTANCE_SOURCE].runs, 0); /* sources do not matter */
+  ck_assert_uint_eq (set->distances[SIM_DISTANCE_SOURCE].runs,
+                     0); /* the distance between sources is not used */
   for (guint k = 0; k < 2 * G_N_ELEMENTS (gpus) * G_N_ELEMENTS (stacks); k++)
     {
       const char *gpu = gpus[k / 2 % 3], *stack = stacks[k / 6],
@@ -532,8 +536,8 @@ START_TEST (models_with_experts_have_spreads_of_their_own)
 }
 END_TEST
 
-/* What has a variance of its own counts once, however many its runs: 100 of one that are 10 % off
- * say no more than 5. Three are too few. */
+/* Offsets that share a variance count once, however many runs they have: 100 runs of one offset
+ * that are 10 % off say no more than 5. Three offsets are too few. */
 START_TEST (offsets_count_once)
 {
   SimOffset offsets[6] = { 0 };
@@ -575,7 +579,8 @@ END_TEST
 static const char *const tp[] = { "tp", NULL }, *const tp_ep[] = { "tp", "ep", NULL },
                          *const cp[] = { "cp", NULL };
 
-/* What each step away from what was seen adds, by hand, and what it is called. */
+/* What each difference from the runs that were seen adds to the error, computed by hand, and what
+ * that difference is called. */
 static const struct
 {
   SimSubject subject;

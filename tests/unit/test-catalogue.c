@@ -15,7 +15,7 @@
 
 #define VARIABLE "FSDPLAN_CATALOGUE"
 
-/* Where SQLite keeps these two in a file, big-endian. */
+/* Offsets at which SQLite keeps these two numbers in a file, big-endian. */
 #define USER_VERSION_AT 60
 #define APPLICATION_ID_AT 68
 
@@ -156,7 +156,7 @@ param_of (const char *key)
   ck_abort_msg ("%s is no parameter of the cost model", key);
 }
 
-/* The simulator's own defaults and the catalogue's must not part. */
+/* The simulator's own defaults have to equal the catalogue's. */
 START_TEST (parameters_are_the_simulator_s)
 {
   g_autoptr (DbStore) store = open_shipped ();
@@ -237,7 +237,7 @@ static const struct
     "this catalogue is of version 3, and this program reads version 2: name the one it came with "
     "in FSDPLAN_CATALOGUE" },
   { APPLICATION_ID_AT, 7, PLAN_ERROR_INVALID, "this is not a catalogue of fsdplan" },
-  { 16, 0, PLAN_ERROR_INVALID, "" }, /* the size of a page: no database at all */
+  { 16, 0, PLAN_ERROR_INVALID, "" }, /* the page size: then the file is no database at all */
 };
 
 START_TEST (refuses_altered_files)
@@ -283,7 +283,7 @@ START_TEST (absence_is_an_error)
 }
 END_TEST
 
-/* Beside a user's store the catalogue is there to read, and not to write. */
+/* A catalogue that is attached to a user's store can be read, but not written. */
 START_TEST (attached_to_a_store)
 {
   g_autoptr (GError) error = NULL;
@@ -292,7 +292,7 @@ START_TEST (attached_to_a_store)
   ck_assert_ptr_null (none);
   g_clear_error (&error);
   g_setenv (VARIABLE, "/nonexistent/catalogue.db", TRUE);
-  ck_assert (!db_catalogue_attach (store, NULL)); /* and then again */
+  ck_assert (!db_catalogue_attach (store, NULL)); /* attaching works again */
   g_setenv (VARIABLE, shipped, TRUE);
   ck_assert_msg (db_catalogue_attach (store, &error), "%s", error ? error->message : "");
   g_autoptr (GArray) curves = db_catalogue_list_curves (store, NULL, NULL, NULL);

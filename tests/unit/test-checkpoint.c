@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* for memmem */
 #include "config.h"
 
 #include "exec/walk/checkpoint.h"
@@ -53,10 +53,10 @@ end (void)
   plan_model_free (model);
 }
 
-/* A matrix's first columns one row after the other, then its last ones. */
+/* A matrix in two pieces: its first columns, row by row, then its last ones. */
 #define COLS 40
 #define FIRST_COLS 30
-static guint64 apart_by = COLS; /* in what is saved, one row and the next */
+static guint64 apart_by = COLS; /* elements between a row and the next in what is saved */
 
 static void
 fill_columns (gint64 step, float *out)
@@ -102,7 +102,8 @@ save (gint64 step, GError **error)
     values[i] = (float)(step * 10000 + i);
   ExecSaving *saving = exec_checkpoint_begin (&head, pieces, G_N_ELEMENTS (pieces), NULL, NULL,
                                               step % 2, comm, error);
-  memset (values, 0, step % 2 ? sizeof values : 0); /* what was copied may change */
+  memset (values, 0,
+          step % 2 ? sizeof values : 0); /* the saver has copied the values, so they may change */
   const gboolean ok = saving && exec_saving_finish (saving, comm, error);
   comm->ops->close (comm);
   return ok;
@@ -151,12 +152,13 @@ START_TEST (the_newest_are_kept)
       ck_assert_msg (save (step, &error), "%s", error ? error->message : "");
       assert_holds (step);
     }
-  ck_assert_uint_eq (count_entries (), 3);          /* the manifest and two folders */
-  ck_assert (save (2, &error) && save (2, &error)); /* back, and the same again */
+  ck_assert_uint_eq (count_entries (), 3); /* the manifest and two folders */
+  ck_assert (save (2, &error)
+             && save (2, &error)); /* a step that is earlier, and the same step again */
   assert_holds (2);
   ck_assert_uint_eq (count_entries (), 3);
 
-  /* the older one is whole by itself */
+  /* each checkpoint is complete by itself, also the older one */
   g_autofree char *all = folder;
   folder = g_build_filename (all, names->pdata[0], NULL);
   assert_holds (2);
@@ -165,7 +167,7 @@ START_TEST (the_newest_are_kept)
 }
 END_TEST
 
-/* Whatever it is called, and through links. */
+/* Files that are not ours stay, whatever their names, also behind links. */
 START_TEST (what_is_not_ours_stays)
 {
   static const char *const others[]
@@ -229,7 +231,8 @@ START_TEST (one_run_writes_to_a_folder)
 }
 END_TEST
 
-/* A process that saves and is killed once a file of its grows past so many bytes. */
+/* Saves in a process that is killed when one of its files grows beyond so many bytes. Returns
+ * whether it was. */
 static gboolean
 dies_at (gint64 step, rlim_t bytes)
 {
@@ -238,7 +241,7 @@ dies_at (gint64 step, rlim_t bytes)
   if (child == 0)
     {
       const struct rlimit limit = { bytes, bytes }, no_core = { 0, 0 };
-      signal (SIGXFSZ, SIG_DFL); /* who runs the tests may ignore it */
+      signal (SIGXFSZ, SIG_DFL); /* the parent process may ignore the signal */
       setrlimit (RLIMIT_CORE, &no_core);
       setrlimit (RLIMIT_FSIZE, &limit);
       _exit (save (step, NULL) ? 0 : 1);
@@ -268,7 +271,7 @@ START_TEST (a_killed_process_leaves_the_old_one_or_the_new)
     }
   ck_assert_uint_gt (deaths, 10);
   ck_assert_uint_gt (ends, 3);
-  ck_assert (save (held + 1, &error)); /* leftovers are in nobody's way */
+  ck_assert (save (held + 1, &error)); /* leftovers of killed processes do no harm */
   assert_holds (held + 1);
 }
 END_TEST
@@ -283,7 +286,7 @@ START_TEST (a_full_disk_is_an_error)
   if (child == 0)
     {
       const struct rlimit limit = { 9000, 9000 };
-      signal (SIGXFSZ, SIG_IGN); /* the call fails instead */
+      signal (SIGXFSZ, SIG_IGN); /* write fails instead of a signal */
       setrlimit (RLIMIT_FSIZE, &limit);
       _exit (save (2, &error)                                                ? 1
              : strstr (error->message, "rank-0.safetensors: File too large") ? 0
@@ -336,7 +339,7 @@ START_TEST (what_is_no_checkpoint_is_refused)
   assert_refused (model, "names no files");
   edit ("manifest", "[checkpoint]", "[checkpoint ");
   assert_refused (model, "manifest: ");
-  apart_by = FIRST_COLS - 1; /* rows on top of each other */
+  apart_by = FIRST_COLS - 1; /* rows overlap */
   ck_assert (save (3, NULL));
   assert_refused (model, "rank-0.safetensors: exp_avg/qkv/2/0:29 is no piece of a checkpoint");
   apart_by = COLS;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* print . parse changes nothing, sources included. */
+/* Printing and parsing changes nothing, sources included. */
 static void
 check_prints_back (const PlanCluster *cluster)
 {
@@ -49,7 +49,7 @@ START_TEST (every_preset_is_sound)
 }
 END_TEST
 
-/* Both known: the first is at most the second. */
+/* Where both facts are known the first is at most the second. */
 static void
 check_order (const PlanCluster *gpu, PlanFact less, PlanFact more)
 {
@@ -73,7 +73,8 @@ START_TEST (every_device_is_plausible)
       check_order (gpu, PLAN_FACT_PEAK_MXFP8, PLAN_FACT_PEAK_NVFP4);
       check_order (gpu, PLAN_FACT_MEMORY, PLAN_FACT_MEMORY_NOMINAL);
       check_order (gpu, PLAN_FACT_HOST_BANDWIDTH, PLAN_FACT_MEMORY_BANDWIDTH);
-      /* What a capability brings: bf16 from 8.0, fp8 from 8.9, block scales from 10.0. */
+      /* A compute capability implies formats: bf16 from 8.0, fp8 from 8.9, block scales from
+       * 10.0. */
       const gint64 capability = gpu->compute_capability;
       ck_assert_int_ge (capability, 70);
       ck_assert ((capability >= 80) == (gpu->peak_flops[PLAN_DTYPE_BF16] > 0));
@@ -81,7 +82,7 @@ START_TEST (every_device_is_plausible)
       ck_assert ((capability >= 100) == (gpu->peak_flops[PLAN_DTYPE_MXFP8] > 0));
       ck_assert (gpu->peak_flops[PLAN_DTYPE_E4M3] == gpu->peak_flops[PLAN_DTYPE_E5M2]);
       ck_assert (gpu->memory_bytes > 0.9 * (double)gpu->memory_nominal_bytes * 0.96);
-      /* A tensor core does a power of two per cycle, and that is what data sheets multiply. */
+      /* A tensor core does a power of two of operations per cycle; data sheets multiply that. */
       if (gpu->sm_count && gpu->boost_clock_hz > 0)
         {
           const double per_cycle = log2 (gpu->peak_flops[PLAN_DTYPE_FP16]
@@ -93,7 +94,7 @@ START_TEST (every_device_is_plausible)
 }
 END_TEST
 
-/* The names under which measurements know these devices, and how many a node has. */
+/* The names of these devices in measurements, and how many a node has. */
 static const struct
 {
   const char *name;
@@ -166,7 +167,7 @@ START_TEST (nvlink_reaches_over_nodes)
 }
 END_TEST
 
-/* What version 1 of the store kept, to the letter. */
+/* A cluster as version 1 of the store kept it, byte for byte. */
 START_TEST (reads_what_version_1_wrote)
 {
   static const char text[]
@@ -181,7 +182,7 @@ START_TEST (reads_what_version_1_wrote)
   ck_assert (c->peak_flops[PLAN_DTYPE_NVFP4] == 9100e12);
   ck_assert (c->memory_bytes_per_s == 7.7e12 && c->nic_bytes_per_s == 50e9);
   ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_MEMORY_BANDWIDTH), "data sheet");
-  /* What it could not say comes from the shipped device. */
+  /* Facts that version 1 did not have come from the shipped device. */
   ck_assert_int_eq (c->compute_capability, 100);
   ck_assert_int_eq (c->sm_count, 148);
   ck_assert_int_eq (c->nvlink_domain, 0);
@@ -189,7 +190,7 @@ START_TEST (reads_what_version_1_wrote)
 }
 END_TEST
 
-/* More memory than the shipped device has: a text of one's own is right. */
+/* The text says more memory than the shipped device has: the text wins. */
 START_TEST (own_figures_win)
 {
   g_autoptr (PlanCluster) c = plan_cluster_parse (
@@ -221,7 +222,7 @@ START_TEST (facts_have_their_own_sources)
   ck_assert (!plan_cluster_assumes (c, PLAN_FACT_NIC_RATE));
   ck_assert_int_eq (c->compute_capability, 103);
   ck_assert_int_eq (c->sharp, PLAN_ANSWER_NO);
-  /* Derived from what is there, with its source. */
+  /* Derived from facts that are there, with their source. */
   ck_assert (c->link_bytes_per_s == 10e9 && c->nic_bytes_per_s == 25e9);
   ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_LINK_BANDWIDTH), "maker # 2");
   ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_NIC_BANDWIDTH), "label");
@@ -265,7 +266,7 @@ START_TEST (one_node_of_a_device)
 }
 END_TEST
 
-/* What --cluster of that size would be. */
+/* The same cluster as --cluster with that size. */
 START_TEST (sizes_are_like_specs)
 {
   static const struct
@@ -291,7 +292,7 @@ START_TEST (sizes_are_like_specs)
 }
 END_TEST
 
-/* What people write, beside NAME:N. */
+/* Other forms that people write, beside NAME:N. */
 START_TEST (reads_other_forms)
 {
   static const char *const same[][2] = {
@@ -418,7 +419,7 @@ START_TEST (refuses_spec)
 }
 END_TEST
 
-/* What people, data sheets and drivers call devices. */
+/* Names that people, data sheets and drivers use for devices. */
 static const struct
 {
   const char *word, *device;
@@ -482,7 +483,7 @@ END_TEST
 START_TEST (what_is_shipped_is_known)
 {
   ck_assert (plan_cluster_is_shipped ("dgx-h100"));
-  ck_assert (plan_cluster_is_shipped ("v100")); /* one of two */
+  ck_assert (plan_cluster_is_shipped ("v100")); /* one of two v100 devices */
   ck_assert (!plan_cluster_is_shipped ("dgx"));
   ck_assert (!plan_cluster_is_shipped ("nvidia"));
   ck_assert (!plan_cluster_is_shipped (""));
@@ -494,7 +495,7 @@ START_TEST (what_is_shipped_is_known)
 }
 END_TEST
 
-/* Who describes a box may use them, too. */
+/* Descriptions of a box may use these names, too. */
 START_TEST (files_take_other_names)
 {
   static const char text[] = "[box]\ndevices_per_node=2\ndevice=A100-80GB-PCIe\n"
@@ -510,7 +511,7 @@ END_TEST
 
 #define HEAD "[box]\ndevices_per_node=2\ndevice=x\n"
 
-/* A part of a cluster stands where the whole does. */
+/* A part of a cluster has the whole cluster's site. */
 START_TEST (sites_stay)
 {
   g_autoptr (GError) error = NULL;
@@ -692,7 +693,7 @@ START_TEST (missing_figure_is_named)
           g_autofree char *word = g_strdup_printf (" %s%c", steps[j].key, j < 6 ? ',' : ':');
           ck_assert_msg (!strstr (error->message, word) == (j < i), "%s", error->message);
         }
-      /* What it says to write is what is needed. */
+      /* The message gives an example, which is accepted. */
       g_auto (GStrv) lines = g_strsplit (strstr (error->message, "as in ") + 6, ", ", -1);
       g_autofree char *joined = g_strjoinv ("\n", lines);
       g_autofree char *mended = g_strconcat (text->str, joined, NULL);
@@ -705,7 +706,8 @@ START_TEST (missing_figure_is_named)
 }
 END_TEST
 
-/* What goes with a fact follows it, whatever else is said, and all of it is in the text. */
+/* Facts that follow from a changed fact change with it, whatever else is set, and the text has all
+ * of them. */
 START_TEST (other_hardware_is_a_cluster_too)
 {
   static const char *const settings[]

@@ -1,5 +1,5 @@
-/* What tests of every communicator share: ranks as threads, all collectives, and a loop for each of
- * them. */
+/* Shared by tests of every communicator: ranks as threads, all collectives, and a loop for the
+ * result of each. */
 #pragma once
 #include "exec/comm.h"
 #include <glib.h>
@@ -8,8 +8,8 @@ G_BEGIN_DECLS
 #define MAX_RANKS 8
 #define ROUNDS 5
 
-/* What one rank brings, and what the collectives made of it. Checks are made by the main thread
- * after all ranks ended: Check's own cannot fail elsewhere. */
+/* The operands and results of one rank. The main thread checks them after all ranks have ended,
+ * since Check's assertions cannot fail in other threads. */
 typedef struct
 {
   ExecComm *comm;
@@ -19,21 +19,22 @@ typedef struct
   guint8 *gathered, *gathered_in_place;
   guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
   guint8 *reduced, *exchanged, *largest;
-  guint8 *passed; /* `count` elements, of the rank before */
+  guint8 *passed; /* `count` elements of the previous rank */
   guint8 *traded; /* 2 * count elements: of the previous rank, then of the next one */
   GError *error;
 } Rank;
 
-/* Random numbers: any, or such that their sums are the same in every order. */
+/* Fills a rank's operands with random numbers: any, or such that their sums are the same in every
+ * order. */
 void rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 count,
                 gboolean is_exact);
 void rank_clear (Rank *self);
 guint64 rank_bytes (const Rank *self, guint64 count);
 
-/* Copies what the collectives work on in place, before each round. */
+/* Before each round: copies the operands of collectives that work in place. */
 void rank_prepare (Rank *self);
 
-/* Every collective on the host's memory, with and without buffers of its own. */
+/* Calls every collective in host memory, with and without result buffers of its own. */
 gboolean rank_call_all (Rank *self);
 
 /* Trades between neighbours in a line of ranks: down alone, both ways, and up alone. `stream` NULL:
@@ -42,13 +43,13 @@ gboolean rank_trade_all (Rank *self, guint8 *traded, const guint8 *in, void *str
 
 void run_ranks (GThreadFunc function, Rank *ranks, guint n);
 
-/* Element `i` of the sum, one rank after the other. */
+/* Element `i` of the sum, added up in the order of ranks. */
 void slow_sum (const Rank *ranks, guint n, guint64 i, void *out);
-/* The same of the largest. */
+/* Element `i` of the maximum. */
 void slow_max (const Rank *ranks, guint n, guint64 i, void *out);
 void check_ranks (const Rank *ranks, guint n);
 
-/* "127.0.0.1:PORT" that nobody listens at; the caller frees. */
+/* Returns "127.0.0.1:PORT" with a port that nobody listens at; the caller frees it. */
 char *test_free_meeting (void);
 
 /* How eight ranks can be split into groups of two or four that lie `stride` apart. */
@@ -58,7 +59,8 @@ extern const struct TestSplit
   guint size, stride;
 } splits[N_SPLITS];
 
-/* Of all ranks: each group of a split saw its own members in order, and their sums. */
+/* Checks, for all ranks, that each group of a split had its own members in order, and their
+ * sums. */
 void check_groups (const Rank *ranks, guint n, guint split);
 
 G_END_DECLS

@@ -1,4 +1,4 @@
-/* What tests of costs share: a schedule from text, its costs, and a machine to count on. */
+/* Shared by tests of costs: a schedule from text, its costs, and a machine with simple numbers. */
 #pragma once
 #include "sim/cost/cost.h"
 
@@ -24,7 +24,8 @@ cost_of (const SimCostInput *input)
   return cost;
 }
 
-/* A machine on which everything is reached, and nothing costs but what a test says. */
+/* The parameters of an ideal machine: full rates are reached, and nothing has a latency or overhead
+ * but what a test sets. */
 static inline SimParams
 ideal (void)
 {

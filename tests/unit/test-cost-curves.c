@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model against what the catalogue holds: every curve of a collective whose GPU is known, and
- * every product. */
+/* Compares the cost model with the catalogue's measurements: every curve of a collective whose GPU
+ * is known, and every product. */
 #include "config.h"
 
 #include "db/catalogue.h"
@@ -9,7 +9,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* Where the GPUs of the curves stand. */
+/* The clusters of the GPUs in the curves. */
 static const struct
 {
   const char *gpu, *cluster;
@@ -19,8 +19,8 @@ static const struct
   { "mi300x", "mi300x-8x" },
 };
 
-/* Median error allowed, in per cent, by GPU and operation: what it is today, rounded up to the next
- * five. Single statements for large messages count as points do. */
+/* The median error allowed, in per cent, by GPU and operation: today's, rounded up to the next
+ * five. Single statements for large messages count as points of a curve do. */
 static const struct
 {
   const char *gpu, *op;
@@ -92,7 +92,7 @@ compare (const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
-/* Errors in per cent over all points of a GPU and an operation, sorted. */
+/* The errors in per cent of all points of a GPU and an operation, sorted. */
 static GArray *
 errors_of (const char *gpu, const char *op)
 {
@@ -137,7 +137,7 @@ START_TEST (the_model_meets_the_curves)
 }
 END_TEST
 
-/* The catalogue's single products of a GPU, as the simulator takes them. */
+/* The catalogue's products of a GPU without batches, as the simulator takes them. */
 static GArray *
 products_of (const char *gpu)
 {
@@ -189,7 +189,8 @@ product_ns (const PlanCluster *cluster, const SimProduct *p, const SimMeasuremen
   return sim_cost_ns (cost, 0);
 }
 
-/* Median error allowed of the tiles and waves, and of the interpolation for rows left out. */
+/* The median error allowed of the model of tiles and waves, and of the interpolation for rows that
+ * are left out. */
 static const struct
 {
   const char *gpu, *cluster;
@@ -213,7 +214,8 @@ START_TEST (the_model_meets_the_products)
       const double pct = 100 * ABS ((double)product_ns (cluster, &product, NULL) / measured - 1);
       g_array_append_val (curve, pct);
       g_autoptr (GArray) others = g_array_new (FALSE, FALSE, sizeof (SimProduct));
-      for (guint j = 0; j < products->len; j++) /* without this size, whatever its output */
+      for (guint j = 0; j < products->len;
+           j++) /* without all products of this size, whatever their output format */
         {
           const SimProduct *other = &g_array_index (products, SimProduct, j);
           if (other->m != product.m || other->n != product.n || other->k != product.k)
@@ -240,8 +242,9 @@ START_TEST (the_model_meets_the_products)
 }
 END_TEST
 
-/* Ten GEMMs of DeepSeek-V3 in bf16 on one MI325X, weighed by their FLOPs: 616 TFLOP/s (ROCm blog,
- * typical attained FLOPs, 2026-10-06). The share of the dense rate is made of it. */
+/* Ten GEMMs of DeepSeek-V3 in bf16 on one MI325X, weighted by their FLOPs: 616 TFLOP/s (ROCm blog,
+ * typical attained FLOPs, 2026-10-06). The model's share of the dense rate was set from this
+ * figure. */
 START_TEST (products_of_mi325x_take_what_amd_measured)
 {
   static const gint64 sizes[][2]

@@ -9,7 +9,7 @@
 
 static const PlanStack frugal = { .memory.allocation_bytes = 1, .host.cta_policy = PLAN_CTA_ZERO };
 
-/* out[m,n] = a[m,k] b[n,k] on a device of `processors`, 1 TFLOP/s and ample memory bandwidth. */
+/* ns of out[m,n] = a[m,k] b[n,k] with `processors` at 1 TFLOP/s and ample memory bandwidth. */
 static gint64
 product_ns (const SimParams *params, gint64 processors, gint64 m, gint64 n, gint64 k)
 {
@@ -34,7 +34,7 @@ product_ns (const SimParams *params, gint64 processors, gint64 m, gint64 n, gint
   return sim_cost_ns (cost, 0);
 }
 
-/* Four experts with 128 rows each, on four processors with tiles of 128 x 256 only. */
+/* ns of four experts with 128 rows each on four processors with tiles of 128 x 256. */
 static gint64
 experts_ns (PlanKernels kernels, PlanDeviceKind kind)
 {
@@ -87,7 +87,7 @@ START_TEST (products_go_in_waves)
   ck_assert_int_le (ABS (product_ns (&params, 4, 384, 256, 4096) - (tile_ns * 3 / 4 + 3)), 2);
   ck_assert_int_le (ABS (product_ns (&params, 4, 640, 256, 4096) - (tile_ns * 10 / 8 + part_ns)),
                     4);
-  /* without processors to count, only the arithmetic */
+  /* where the number of processors is unknown only arithmetic counts */
   ck_assert_int_le (ABS (product_ns (&params, 0, 384, 256, 4096) - tile_ns * 3 / 4), 1);
 }
 END_TEST
@@ -352,13 +352,13 @@ START_TEST (a_mesh_has_a_link_to_each)
 }
 END_TEST
 
-/* Who may use what: the processors kept busy tell which algorithm was taken. */
+/* Which algorithms may be used: the number of busy processors tells which was chosen. */
 static const struct
 {
   const char *cluster, *fields, *op;
   gint64 size, stride;
   guint sms;
-  gboolean is_asked; /* to take no processors */
+  gboolean is_asked; /* whether to take no processors */
 } eligible[] = {
   { "dgx-h100:1", "", "all_gather", 8, 1, 24, FALSE },
   { "dgx-h100:1", "nccl_ub=on nccl=2.26", "all_gather", 8, 1, 24, FALSE },
@@ -476,7 +476,7 @@ case_init (TestCase *c, const char *words)
   test_case_init (c, "llama3-8b", "dgx-h100:1", all);
 }
 
-/* One shape measured: its ops take what it took, and say so; no other op changes. */
+/* One shape is measured: its ops take that time, and say so; no other op changes. */
 START_TEST (a_measurement_changes_its_shape_alone)
 {
   TestCase c;
@@ -546,7 +546,7 @@ START_TEST (shapes_among_measured_ones_are_interpolated)
       ck_assert (!sim_measurements_interpolate (measurements, &shape, &rate));
     }
   shape = rows[3];
-  shape.layout = 2; /* nobody timed it */
+  shape.layout = 2; /* a layout that was not timed */
   ck_assert (!sim_measurements_interpolate (measurements, &shape, &rate));
   ck_assert (sim_measurements_find (measurements, &rows[7], &rate) && rate == 200e12);
 }

@@ -79,7 +79,8 @@ START_TEST (a_nul_byte_is_no_part_of_the_mark)
 }
 END_TEST
 
-/* A forgotten quote does not swallow a file: the line after the limit is read again. */
+/* A forgotten quote does not make the rest of a file one cell: at the limit of a cell's length
+ * reading resumes with the next line. */
 START_TEST (cells_are_bounded)
 {
   g_autoptr (GString) text = g_string_new ("a\n\"");

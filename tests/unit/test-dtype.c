@@ -59,13 +59,13 @@ START_TEST (bytes_round_up)
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, 3), 2);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_BF16, 3), 6);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_I64, 5), 40);
-  /* bits would overflow here, bytes do not */
+  /* the number of bits would overflow, the number of bytes does not */
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_U8, G_MAXUINT64), G_MAXUINT64);
   ck_assert_uint_eq (plan_dtype_bytes (PLAN_DTYPE_E2M1, G_MAXUINT64), G_GUINT64_CONSTANT (1) << 63);
 }
 END_TEST
 
-/* Each row of squares in a multiple of four scales; all of them within the format's bytes. */
+/* Each row of squares has a multiple of four scales, all within the format's bytes. */
 START_TEST (scales_of_squares)
 {
   ck_assert_uint_eq (plan_dtype_square_scales (128, 128), 4);

@@ -60,7 +60,7 @@ emit (const Case *self, PlanEmitKind kind, PlanEmitRuntime runtime, GError **err
 #define DDP "stack=megatron strategy=optim "
 #define LOCAL "layers=4,hidden=64,ffn=176,heads=4,vocab=256,max_seq=128"
 
-/* What each target cannot say, and what it says of that. */
+/* Settings that a target cannot express, and its message about each. */
 static const struct
 {
   PlanEmitKind kind;
@@ -188,7 +188,7 @@ START_TEST (a_cpu_has_no_megatron)
 }
 END_TEST
 
-/* Values that no rule lets through yet are named all the same. */
+/* Values that no rule allows yet are named, too. */
 START_TEST (what_is_not_built_is_named)
 {
   static const struct
@@ -196,7 +196,7 @@ START_TEST (what_is_not_built_is_named)
     PlanField field;
     gint64 value;
     const char *reason;
-    gboolean is_call; /* of fully_shard; else of both */
+    gboolean is_call; /* in the call of fully_shard alone; otherwise in both */
   } unbuilt[] = { { PLAN_UNIT, PLAN_UNIT_BLOCK, "unit=block: ", FALSE },
                   { PLAN_FUSED_MASTERS, PLAN_FUSED_MASTERS_ON, "fused_masters=on: ", FALSE },
                   { PLAN_EP, 2, "ep: ", TRUE } };
@@ -207,7 +207,7 @@ START_TEST (what_is_not_built_is_named)
         g_auto (Case) c = { 0 };
         g_autoptr (GError) error = NULL;
         ck_assert (case_init (&c, DENSE, "dgx-h100:1", "", &error));
-        c.of->plan.value[unbuilt[i].field] = unbuilt[i].value; /* rules refuse it */
+        c.of->plan.value[unbuilt[i].field] = unbuilt[i].value; /* rules would refuse the value */
         g_autofree char *text = emit (&c, kinds[k], PLAN_EMIT_RUNTIME_OF_STACK, &error);
         ck_assert_msg (!text && strstr (error->message, unbuilt[i].reason), "%s",
                        unbuilt[i].reason);
@@ -215,7 +215,7 @@ START_TEST (what_is_not_built_is_named)
 }
 END_TEST
 
-/* What is written is of the version that is modelled. */
+/* Files are written for the version that is modelled. */
 START_TEST (versions_agree)
 {
   g_auto (Case) c = { 0 };
@@ -233,7 +233,7 @@ assert_identity (const Case *c, const char *text)
   g_autoptr (GError) error = NULL;
   Plan plan;
   ck_assert_msg (plan_megatron_parse (text, "emitted", 0, &read, &error), "%s", text);
-  /* How long documents are no flag says. */
+  /* No flag gives the length of documents. */
   read.plan.value[PLAN_DOC_TOKENS] = c->of->plan.value[PLAN_DOC_TOKENS];
   ck_assert_int_eq (strstr (text, "--dataloader-inter-document-masking") != NULL,
                     c->of->plan.value[PLAN_DOC_TOKENS] > 0);
@@ -244,7 +244,7 @@ assert_identity (const Case *c, const char *text)
   ck_assert_uint_eq (plan_megatron_count (&read, PLAN_MEGATRON_ERROR), 0);
 }
 
-/* Every field at each of its values is read back, or named. NCCL's version is in a comment. */
+/* Every field with each of its values is read back, or named. A comment has NCCL's version. */
 START_TEST (no_value_is_lost)
 {
   static const char *const bases[] = { "",
@@ -277,7 +277,7 @@ START_TEST (no_value_is_lost)
             g_free (fields);
             fields = g_strdup_printf ("%s %s=0.%u", bases[b], plan_field_name (field), v + 1);
           }
-        if (field == PLAN_MOE_CAPACITY) /* whose numbers need experts: experts_read_back */
+        if (field == PLAN_MOE_CAPACITY) /* its values need experts: see experts_read_back */
           {
             g_free (fields);
             fields = g_strdup_printf ("%s moe_capacity=none", bases[b]);
@@ -297,7 +297,7 @@ START_TEST (no_value_is_lost)
 }
 END_TEST
 
-/* Every flag of a command line is one that the version has. */
+/* Checks that the version has every flag of a command line. */
 static void
 assert_flags_known (const char *text)
 {
@@ -387,7 +387,7 @@ static const struct
   { "glm-4.5-air", "ep=8", "--num-experts 128" },
 };
 
-/* `words` of which those behind ! may not be there. */
+/* Checks that text has `words`, and has none of those behind !. */
 static void
 assert_words (const char *text, const char *words)
 {
@@ -424,7 +424,7 @@ START_TEST (experts_are_written)
       = g_strconcat ("gbs=128 mbs=1 seq=128 sp=off ", of_experts[_i].fields, NULL);
   const gboolean is_split = strstr (fields, "sp=on") != NULL;
   char *const first = is_split ? strstr (fields, "sp=off ") : NULL;
-  if (first) /* given once */
+  if (first) /* the flag is given once */
     memset (first, ' ', strlen ("sp=off "));
   case_init_unchecked (&c, of_experts[_i].model, fields);
   g_autofree char *text = emit (&c, PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
@@ -444,7 +444,7 @@ START_TEST (experts_are_written)
 }
 END_TEST
 
-/* The same for torchtitan and Megatron-Bridge, with what they say where they cannot. */
+/* The same for torchtitan and Megatron-Bridge, with their messages where they cannot. */
 static const struct
 {
   const char *model, *fields, *words, *reason;
@@ -558,7 +558,7 @@ START_TEST (long_sequences_raise_the_bound)
 }
 END_TEST
 
-/* The three formats are said whatever they are: their defaults changed over the versions. */
+/* The three formats are always given: their defaults changed between versions. */
 START_TEST (formats_are_always_said)
 {
   g_auto (Case) c = { 0 };
@@ -658,7 +658,7 @@ START_TEST (calls_take_what_there_is)
 }
 END_TEST
 
-/* Before the first step, of as many tensors as there are weights. */
+/* The moments are made before the first step, as many tensors as there are weights. */
 START_TEST (narrow_moments_are_made)
 {
   static const struct

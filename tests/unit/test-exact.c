@@ -11,7 +11,7 @@
 
 #define N 500
 
-/* Any finite float, all exponents alike. */
+/* Any finite float, with all exponents equally likely. */
 static float
 random_float (GRand *rand)
 {
@@ -84,7 +84,7 @@ START_TEST (exact_edges)
 }
 END_TEST
 
-/* Fixed-point sums that fit 128 bits. */
+/* Compares with fixed-point sums that fit into 128 bits. */
 START_TEST (exact_equals_wide_integers)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -128,8 +128,8 @@ START_TEST (exact_is_nearest_even)
 }
 END_TEST
 
-/* Many squares at once are what they are one by one: of all exponents, of near ones, of few bits,
- * with some zero, and where some are no numbers. */
+/* Many squares added at once give what they give one by one: for numbers of all exponents, of near
+ * ones, of few bits, with some zeros, and with NaNs and infinities. */
 START_TEST (exact_squares_at_once)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -157,7 +157,7 @@ START_TEST (exact_squares_at_once)
 }
 END_TEST
 
-/* Terms of all exponents cancel to the one that has no opposite. */
+/* Terms of all exponents cancel, but for one that has no opposite. */
 START_TEST (exact_cancels)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -179,7 +179,8 @@ START_TEST (exact_cancels)
 }
 END_TEST
 
-/* Any order, any cut into parts that are merged, by limb or by call. */
+/* The sum is the same in any order and with any division into parts that are merged, by limb or by
+ * call. */
 START_TEST (exact_order_means_nothing)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -211,7 +212,7 @@ START_TEST (exact_order_means_nothing)
 }
 END_TEST
 
-/* Limbs as full as 2^30 additions can make them; merging carries and never overflows. */
+/* Merges limbs as full as 2^30 additions can make them: merging carries and never overflows. */
 START_TEST (exact_merges_full_limbs)
 {
   ExecExact full = { 0 }, sum = { 0 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks do together between two steps: whether they save, and whose time their waits are. */
+/* What ranks do together between two steps: whether they save a checkpoint, and as whose time their
+ * waits are counted. */
 #include "config.h"
 
 #include "exec/probe/probe.h"
@@ -59,7 +60,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
 /* --- a checkpoint on request ----------------------------------------------------------------- */
 
 static gint asked; /* how often ranks asked whether they are to end */
-static gint clips; /* and scaled gradients */
+static gint clips; /* how often ranks scaled gradients */
 static gint last_step;
 
 /* From the meeting before the step after `last_step` on. */
@@ -69,7 +70,7 @@ is_stopping (void)
   return g_atomic_int_add (&asked, 1) >= last_step * RANKS;
 }
 
-/* The norm is not finite on one of the ranks, in the second step. */
+/* Makes the norm of one rank not finite in the second step. */
 static void
 clip_with_nan (const ExecArgs *args)
 {
@@ -185,7 +186,7 @@ END_TEST
 static const ExecCommOps *plain;
 static gint64 waited_ns;
 
-/* Takes a while, as it does where other ranks are late. */
+/* An all-reduce that takes a while, as where other ranks are late. */
 static gboolean
 late_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
                  GError **error)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs whose ranks have layers together, beside runs whose ranks do not: what differs is in which
- * order numbers are added up. */
+/* Compares runs with tensor parallelism with runs without: only the order of sums differs. */
 #include "config.h"
 
 #include "exec/probe/probe.h"
@@ -21,7 +20,7 @@
   "family=llama,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16"
 #define STEPS 14
 
-/* Of every kind of parameter that is split, and that is not. */
+/* Models with every kind of parameter, split or not. */
 static const char *const models[] = {
   "family=llama,layers=2,hidden=32,ffn=24,heads=4,kv_heads=4,head_dim=8,vocab=67,max_seq=16",
   "family=qwen3,layers=2,hidden=20,ffn=24,heads=8,kv_heads=4,head_dim=6,vocab=64,max_seq=16,tied="
@@ -35,8 +34,9 @@ static const char *const models[] = {
   "family=gpt_neox,layers=2,hidden=24,ffn=16,heads=4,head_dim=8,vocab=50,max_seq=16",
 };
 
-/* Plain experts; shared ones with a gate beside a router with biases, behind a dense layer; biases
- * and sinks; scores on what experts read beside layers without positions. */
+/* Models with plain experts; with shared experts that have a gate, beside a router with biases,
+ * behind a dense layer; with biases and sinks; with scores applied to the experts' inputs, beside
+ * layers without positions. */
 static const char *const expert_models[]
     = { "family=mixtral,layers=4,hidden=16,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=32,max_seq=16,"
         "experts=8,topk=2",
@@ -111,7 +111,7 @@ case_clear (Case *c)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
 
-/* Losses and norms of all ranks, which are alike. */
+/* Losses and norms, which are the same on all ranks. */
 typedef struct
 {
   double loss[STEPS], norm[STEPS];
@@ -164,7 +164,7 @@ assert_close (const Seen *found, const Seen *expected, const char *what, gint64 
     }
 }
 
-/* Some steps from the same weights, on the same text. */
+/* Runs some steps from the same weights, on the same text. */
 START_TEST (splitting_layers_changes_little)
 {
   static const char *const split[] = { "tp=2 sp=off", "tp=2 sp=on", "tp=4 sp=off", "tp=4 sp=on" };
@@ -190,8 +190,8 @@ shares_table (const char *model)
          || strstr (model, "gemma2");
 }
 
-/* Two ranks with all layers, and two stages of two ranks each. Where a matrix is on both stages,
- * its gradient is a sum of other parts. */
+/* Two ranks with all layers, and two stages of two ranks each. Where a matrix is on both stages
+ * (tied embeddings), its gradient is a sum of other parts. */
 START_TEST (stages_compute_what_one_does)
 {
   static const char *const words[] = { "strategy=no_shard", "strategy=optim",
@@ -220,9 +220,8 @@ START_TEST (stages_compute_what_one_does)
 }
 END_TEST
 
-/* Beside stages each has layers together, or experts; losses, norms and weights are the
- * evaluator's.
- */
+/* Compares a run with stages, and split layers or experts, with the evaluator: losses, norms and
+ * weights. */
 static void
 compare (const char *model, guint ranks, const char *words)
 {
@@ -247,7 +246,8 @@ compare (const char *model, guint ranks, const char *words)
       ck_assert_mem_eq (results[r].eval_losses, expected.eval_losses, 3 * sizeof (double));
       ck_assert_msg (shards_equal (&c.job, ranks, r, &results[r], &expected), "%s: rank %u", words,
                      r);
-      if (c.model->experts > 0 && c.of->plan.value[PLAN_EP] > 1) /* the fullest is no emptier */
+      if (c.model->experts > 0
+          && c.of->plan.value[PLAN_EP] > 1) /* the fullest expert has no fewer rows than the mean */
         ck_assert (results[r].imbalance >= 1
                    && results[r].imbalance <= (double)c.of->plan.value[PLAN_EP]);
       exec_result_clear (&results[r]);
@@ -266,8 +266,8 @@ START_TEST (stages_may_split_layers)
 }
 END_TEST
 
-/* Of two virtual stages each, as many as there are layers for; also where they take tokens alone.
- */
+/* Interleaved stages: two virtual stages each, as many as there are layers for; also where a stage
+ * only embeds tokens. */
 START_TEST (stages_may_be_interleaved)
 {
   static const char *const splits[]
@@ -304,8 +304,8 @@ START_TEST (stages_may_split_experts)
 }
 END_TEST
 
-/* Ranks that split all else have experts whole, and may have them together beyond their own group.
- */
+/* Ranks that split all other layers have whole experts, which may be shared with ranks beyond their
+ * own group. */
 START_TEST (experts_may_be_beside_split_layers)
 {
   static const char *const splits[] = { "tp=2 ep=1 strategy=no_shard",
@@ -322,7 +322,7 @@ START_TEST (experts_may_be_beside_split_layers)
 }
 END_TEST
 
-/* Ranks that split heads make the latent vectors of their own tokens. */
+/* Ranks that split heads compute the latent vectors of their own tokens only. */
 START_TEST (latent_attention_may_be_split)
 {
   static const char *const splits[]
@@ -340,7 +340,7 @@ START_TEST (latent_attention_may_be_split)
 }
 END_TEST
 
-/* Experts that one rank of a replica has alone are reduced by none, and divided as the rest is. */
+/* Gradients of experts that lie on one rank alone are not reduced, but divided as all others. */
 START_TEST (lone_experts_are_scaled_as_the_rest)
 {
   static const char *const splits[] = { "ep=4 strategy=optim_grads_params",
@@ -362,11 +362,12 @@ remove_folder (const char *folder)
   ck_assert_int_eq (system (command), 0);
 }
 
-/* Runs some more steps from a checkpoint, or from none, to a checkpoint. The evaluator begins with
- * the same one, by parts of its own; a run that goes on as before ends as without a stop. */
+/* Runs some more steps from a checkpoint, or from none, and saves another one. The evaluator starts
+ * from the same checkpoint, which it reads by its own parts; a run that continues with the same
+ * split ends as without a stop. */
 static void
-go_on (const char *model, const char *words, const char *from, const char *to, gint64 first,
-       const Seen *unbroken)
+run_from_checkpoint (const char *model, const char *words, const char *from, const char *to,
+                     gint64 first, const Seen *unbroken)
 {
   g_autoptr (GError) error = NULL;
   g_auto (Case) c = { 0 };
@@ -393,10 +394,10 @@ go_on (const char *model, const char *words, const char *from, const char *to, g
   assert_close (&found, &rest, words, 2);
 }
 
-/* Goes on and on from one checkpoint to the next, split otherwise each time; without an auxiliary
- * loss, which is of the tokens that each rank has. */
+/* Continues from one checkpoint to the next, each time with another split; without an auxiliary
+ * loss, which depends on the tokens of each rank. */
 static void
-carry_over (const char *model, const char *const *splits, guint n)
+run_through_splits (const char *model, const char *const *splits, guint n)
 {
   g_autofree char *folder = g_dir_make_tmp ("test-exec-split-XXXXXX", NULL);
   g_auto (Case) whole = { 0 };
@@ -407,14 +408,14 @@ carry_over (const char *model, const char *const *splits, guint n)
   for (guint i = 0; i < n; i++)
     {
       g_autofree char *to = g_strdup_printf ("%s/%u", folder, i);
-      go_on (model, splits[i], from, to, 2 * i, &unbroken);
+      run_from_checkpoint (model, splits[i], from, to, 2 * i, &unbroken);
       g_free (from);
       from = g_steal_pointer (&to);
     }
   remove_folder (folder);
 }
 
-/* What is saved does not depend on who had it. */
+/* A checkpoint does not depend on which ranks had its parameters. */
 START_TEST (checkpoints_carry_over_between_splits)
 {
   static const char *const splits[] = { "tp=2 sp=on strategy=optim_grads_params",
@@ -424,7 +425,7 @@ START_TEST (checkpoints_carry_over_between_splits)
                                         "tp=2 sp=on pp=2 pp_first_layers=1 strategy=no_shard",
                                         "tp=2 sp=off strategy=optim_grads dp_outer=2",
                                         "tp=4 sp=on strategy=no_shard" };
-  carry_over (models[_i], splits, G_N_ELEMENTS (splits));
+  run_through_splits (models[_i], splits, G_N_ELEMENTS (splits));
 }
 END_TEST
 
@@ -437,7 +438,7 @@ START_TEST (checkpoints_of_experts_carry_over_between_splits)
                                         "moe_imbalance=4 tp=2 sp=on strategy=optim dp_outer=2",
                                         "moe_imbalance=4 tp=2 sp=on ep=2 pp=2 strategy=no_shard" };
   const char *latent = latent_models[_i % (int)G_N_ELEMENTS (latent_models)];
-  carry_over (_i < 3 ? expert_models[_i] : latent, splits, G_N_ELEMENTS (splits));
+  run_through_splits (_i < 3 ? expert_models[_i] : latent, splits, G_N_ELEMENTS (splits));
 }
 END_TEST
 

@@ -63,7 +63,8 @@ case_clear (Case *c)
   plan_cluster_free (c->cluster);
 }
 
-/* The synthetic text can be learnt: after 40 steps the loss is well below that of guessing. */
+/* Checks that the synthetic text is learnt: after 40 steps the loss is well below that of
+ * guessing. */
 static void
 assert_learns (guint ranks, const char *strategy, const char *compute)
 {
@@ -115,8 +116,8 @@ END_TEST
   "family=mixtral,layers=2,hidden=32,ffn=16,heads=2,kv_heads=1,head_dim=16,vocab=64,max_seq=32," \
   "experts=8,topk=2"
 
-/* Where experts lie changes in which order numbers are added up, and little else; also where each
- * is on one rank alone, and its gradient is summed with no other's. */
+/* Where experts lie changes the order of sums, and little else; also where each expert is on one
+ * rank alone, so that its gradient is not reduced. */
 START_TEST (ranks_may_have_experts_together)
 {
   static const char *const together[] = { "ep=1", "ep=2 moe_imbalance=2", "ep=4 moe_imbalance=4" };
@@ -146,7 +147,7 @@ START_TEST (ranks_may_have_experts_together)
 }
 END_TEST
 
-/* No row is lost: what has no room ends the run, with what would have. */
+/* No row is lost: rows without room end the run with a message that says how much room would do. */
 START_TEST (rows_without_room_end_a_run)
 {
   g_autoptr (GError) error = NULL;
@@ -163,7 +164,7 @@ START_TEST (rows_without_room_end_a_run)
 }
 END_TEST
 
-/* Of steps with too many ops to list, time and memory are known as of any other. */
+/* Steps with too many ops to list have times and bytes as all others. */
 START_TEST (unlisted_steps_have_totals)
 {
   ExecResult listed[2] = { { 0 } }, unlisted[2] = { { 0 } };
@@ -195,9 +196,9 @@ case_set (Case *c, const char *words)
   c->job.of = c->of;
 }
 
-/* Rows of a product decide nothing about another's, so that pieces of a micro batch change how the
- * output layer's gradient is added up, and that alone: in fp32 within 2^-24 of it for each
- * addition, of which one more a piece is little beside those of the rows. */
+/* The rows of a product do not depend on each other, so computing a micro batch in pieces changes
+ * only how the output layer's gradient is added up: in fp32 by 2^-24 for each addition, and one
+ * more per piece is little beside those of the rows. */
 START_TEST (pieces_of_the_loss_add_up)
 {
   static const char *const fields[]
@@ -229,12 +230,12 @@ START_TEST (pieces_of_the_loss_add_up)
 }
 END_TEST
 
-/* What is done to a schedule's text, from its step on. */
+/* What a planted mistake does to a schedule's text, from its step on. */
 typedef enum
 {
-  LEAVE_OUT, /* the first line with `what` */
-  REPLACE,   /* `what` in every line by `by` */
-  DO_ONCE,   /* all lines with `what` once, before the first step; by the loop `by` */
+  LEAVE_OUT, /* leaves out the first line with `what` */
+  REPLACE,   /* replaces `what` by `by` in every line */
+  DO_ONCE,   /* moves all lines with `what` before the first step, into the loop `by` */
 } Change;
 
 typedef struct
@@ -321,7 +322,7 @@ run_planted (gpointer data)
   return NULL;
 }
 
-/* Runs every rank with that planted; what rank 0 said, or NULL, and its losses. */
+/* Runs every rank with that mistake; returns what rank 0 reports, or NULL, and its losses. */
 static char *
 run_with (Case *c, guint ranks, const Plant *plant, double *out_losses)
 {
@@ -353,7 +354,7 @@ run_with (Case *c, guint ranks, const Plant *plant, double *out_losses)
   return message;
 }
 
-/* All of its sizes are whole blocks. */
+/* A model whose sizes are all whole blocks. */
 #define ALIGNED \
   "family=llama,layers=4,hidden=64,ffn=96,heads=4,kv_heads=2,head_dim=16,vocab=90,max_seq=64"
 
@@ -394,8 +395,8 @@ START_TEST (planted_bugs_are_caught)
 }
 END_TEST
 
-/* Copies for the backward pass that are not made again when the weights are (Megatron-LM PR #4562),
- * and weights that are not quantised again. */
+/* Caught are: copies for the backward pass that are not made again when the weights change
+ * (Megatron-LM PR #4562), and weights that are not quantised again. */
 START_TEST (stale_copies_of_parameters_are_caught)
 {
   assert_caught (
@@ -413,7 +414,7 @@ END_TEST
 
 #define MX_PARAMS "compute=mxfp8 param_gather=mxfp8 strategy="
 
-/* Columns are another quantisation of the weights, gathered by themselves. */
+/* Columns are quantised from the weights on their own, and gathered separately. */
 START_TEST (stale_columns_are_caught)
 {
   assert_caught (MX_PARAMS "optim_grads", 2,
@@ -425,7 +426,7 @@ START_TEST (stale_columns_are_caught)
 }
 END_TEST
 
-/* A rank's own part is new, the others' are not. */
+/* Without the gather a rank's own part is new, the others' parts are not. */
 START_TEST (missing_gathers_are_caught)
 {
   assert_caught ("strategy=optim", 2,
@@ -437,7 +438,7 @@ START_TEST (missing_gathers_are_caught)
 }
 END_TEST
 
-/* The next unit's weights arrive where this one's are still read. */
+/* The next unit's weights arrive in a buffer where this unit's are still read. */
 START_TEST (buffers_reused_too_early_are_caught)
 {
   assert_caught ("double_buffer=on", 2,
@@ -447,8 +448,8 @@ START_TEST (buffers_reused_too_early_are_caught)
 }
 END_TEST
 
-/* The evaluator has a run's losses, and not those of one with a planted mistake that nothing else
- * sees. */
+/* Checks that the evaluator has the losses of a correct run, and not those of a run with a planted
+ * mistake that nothing else notices. */
 static void
 assert_seen (const char *model, const char *fields, const Plant *plant)
 {
@@ -469,12 +470,12 @@ assert_seen (const char *model, const char *fields, const Plant *plant)
   case_clear (&c);
 }
 
-/* Adding what was reduced to what went into it counts a rank's own part twice (Megatron-LM PR
- * #3067); an own scale on every rank makes one tensor of different numbers, one that is never
- * remade, or another layer's, other numbers; the mean is taken of what travels, once, not of
- * what it was added to (PR #3023); and what a tensor-parallel group's ranks leave is a part of a
- * sum. Nothing is stale or missing then: what catches them is that
- * ranks and evaluator disagree. */
+/* Mistakes that only a comparison with the evaluator catches, since nothing is stale or missing:
+ * adding what was reduced to what went into it counts a rank's own part twice (Megatron-LM PR
+ * #3067); a scale that differs between ranks makes one tensor of different numbers, and one that is
+ * never updated, or another layer's, makes wrong numbers; the mean has to be taken once, of what
+ * travels, not of what it was added to (PR #3023); and what a rank of a tensor-parallel group
+ * leaves is only a part of a sum. */
 #define DELAYED "strategy=optim_grads_params compute=fp8-delayed"
 #define MEAN "strategy=optim grad_comm=bf16 per_token_loss=off"
 
@@ -504,7 +505,7 @@ END_TEST
 
 #define BALANCED EXPERTS ",router_score=sigmoid,router_bias=on"
 
-/* Biases move, by what the experts of all ranks got, in each layer by itself. */
+/* Biases change by the loads of the experts of all ranks, in each layer by itself. */
 START_TEST (wrong_balances_are_seen_by_the_evaluator)
 {
   static const Plant plants[]
@@ -516,8 +517,8 @@ START_TEST (wrong_balances_are_seen_by_the_evaluator)
 }
 END_TEST
 
-/* The CPU's kernels, but one call of a norm's backward pass leaves a NaN in the weight's gradient.
- */
+/* The CPU's kernels, except that one call of a norm's backward pass leaves a NaN in the weight's
+ * gradient. */
 static gint planted_call, norm_calls;
 
 static void
@@ -528,7 +529,7 @@ norm_bwd_with_nan (const ExecArgs *args)
     ((float *)args->ptr[1])[3] = NAN;
 }
 
-/* How a run ends whose check and whose call with a NaN are these. */
+/* The message with which a run ends, by its check and by the call that leaves a NaN. */
 static char *
 message_of_nan (const char *strategy, const char *check, gint call)
 {
@@ -564,8 +565,8 @@ norm_that_writes_too_early (const ExecArgs *args)
   *((float *)args->ptr[PLAN_REF_RMSNORM_rstd] - 1) = 1;
 }
 
-/* What lies on both sides of a buffer is looked at when that is given back, also where it ends with
- * a whole granule of the arena. */
+/* The bytes on both sides of a buffer are checked when it is freed, also where it ends with a whole
+ * granule of the arena. */
 START_TEST (writing_outside_a_buffer_is_caught)
 {
   const gboolean is_whole = _i % 2 != 0;
@@ -586,7 +587,7 @@ START_TEST (writing_outside_a_buffer_is_caught)
 }
 END_TEST
 
-/* Two ranks run at once: the planted call is one of two that are alike. */
+/* Two ranks run at once: the planted call is either rank's, and both are alike. */
 START_TEST (nan_check_names_the_parameter)
 {
   static const char *const strategies[] = { "no_shard", "optim_grads", "optim_grads_params" };
@@ -604,7 +605,7 @@ START_TEST (nan_check_names_the_parameter)
 }
 END_TEST
 
-/* A step with a NaN changes nothing and is not saved: the run ends, or goes on where that is
+/* A step with a NaN changes nothing and is not saved: the run ends, or continues where that is
  * allowed, as if that step had not been. */
 START_TEST (steps_that_are_not_finite_change_nothing)
 {
@@ -669,7 +670,8 @@ START_TEST (nan_check_names_the_layer)
 }
 END_TEST
 
-/* Each names the field, or the number format, and what would be right where there is a choice. */
+/* Each message names the field, or the number format, and what would be right where there is a
+ * choice. */
 START_TEST (what_is_not_executed_is_refused_by_name)
 {
   static const struct

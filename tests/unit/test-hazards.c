@@ -7,7 +7,8 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* A plan with one hazard each, and `plain` without; that of AMD's GPUs is not on NVIDIA's. */
+/* Plans with one hazard each, and the words `plain` without it; the hazard of AMD's GPUs does not
+ * exist on NVIDIA's. */
 static const struct
 {
   const char *hazard, *cluster, *words, *plain;
@@ -96,7 +97,7 @@ START_TEST (hazard_is_named)
 }
 END_TEST
 
-/* Hazards of plans of a model with experts. */
+/* Hazards of plans for models with experts. */
 static const struct
 {
   const char *hazard, *words;
@@ -136,10 +137,11 @@ START_TEST (hazard_of_experts_is_named)
 }
 END_TEST
 
-/* Where GPUs may start transfers over the network, and where they cannot. */
+/* Clusters whose GPUs may start transfers over the network (IBGDA), and clusters where they
+ * cannot. */
 static const struct
 {
-  const char *cluster, *words, *hazard; /* NULL: it runs */
+  const char *cluster, *words, *hazard; /* NULL: the plan has no hazard */
   const char *model;
 } dispatchers[] = {
   { "aws-p5:2", "gbs=16 ep=16 moe_dispatcher=hybridep", "dispatcher-wants-ibgda", "qwen3-30b-a3b" },
@@ -150,7 +152,7 @@ static const struct
     "qwen3-30b-a3b" },
   { "dgx-h100:2", "gbs=16 ep=16 moe_dispatcher=hybridep", NULL, "qwen3-30b-a3b" },
   { "aws-p6e-gb200:18", "gbs=72 ep=8 moe_dispatcher=hybridep", NULL,
-    "qwen3-30b-a3b" }, /* NVLink joins 72 */
+    "qwen3-30b-a3b" }, /* its NVLink domain has 72 GPUs */
   { "gb200-nvl72:2", "gbs=8 ep=4 moe_dispatcher=deepep", "deepep-not-on-grace", "qwen3-30b-a3b" },
   { "gb200-nvl72:2", "gbs=8 ep=8 moe_dispatcher=hybridep", NULL, "qwen3-30b-a3b" },
   { "dgx-b200", "gbs=8 ep=8 moe_dispatcher=deepep", NULL, "qwen3-30b-a3b" },

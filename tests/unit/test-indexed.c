@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data sets of Megatron-LM are written here field by field, as its documentation has them. */
+/* Data sets of Megatron-LM, written here field by field as its documentation describes them. */
 #include "config.h"
 
 #include "exec/data/blend.h"
@@ -321,7 +321,7 @@ START_TEST (both_files_belong_together)
                  "%s", error->message);
   g_unlink (idx);
   g_autoptr (ExecTokens) plain = exec_tokens_open (bin, 300, 4, NULL);
-  ck_assert_uint_eq (exec_tokens_sequences (plain), 3); /* 16 of 16 bits */
+  ck_assert_uint_eq (exec_tokens_sequences (plain), 3); /* 16 tokens of 16 bits */
   g_unlink (bin);
 }
 END_TEST

@@ -8,7 +8,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* What is refused, and where. */
+/* Texts that are refused, with the place in the message. */
 static const struct
 {
   const char *text, *message;
@@ -35,7 +35,7 @@ START_TEST (refuses_with_place)
 }
 END_TEST
 
-/* json-glib calls itself for every bracket: without the look before it, this is a crash. */
+/* json-glib recurses with every bracket: without the check before it this would crash. */
 START_TEST (refuses_depth)
 {
   g_autofree char *brackets = g_strnfill (1000000, '[');

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* e4m3 in blocks of 128 and in squares of that side, each with an fp32 scale: what is stored where,
- * what products read of it, and parameters of which ranks hold parts. */
+/* e4m3 in blocks of 128 and in squares of that side, each with an fp32 scale: where codes and
+ * scales are stored, what products read, and parameters that lie in parts on several ranks. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -14,8 +14,8 @@
 
 #define SIDE 128
 
-/* The least power of two that takes a magnitude to 448 or less, of those that a float has without
- * leading zeros; 1 for zero. */
+/* The scale of a block: the least normal power of two that brings the magnitude to 448 or less; 1
+ * for zero. */
 static double
 slow_scale (double max)
 {
@@ -27,12 +27,12 @@ slow_scale (double max)
   return scale;
 }
 
-/* What lies where, found element by element. */
+/* A matrix whose codes and scales are found element by element. */
 typedef struct
 {
   guint64 rows, cols;
   gboolean is_square, is_transposed;
-  const double *in; /* [cols, rows] where it is turned */
+  const double *in; /* [cols, rows] where it is transposed */
 } Matrix;
 
 static double
@@ -52,7 +52,8 @@ scale_at (const Matrix *self, guint64 r, guint64 c)
   return slow_scale (max);
 }
 
-/* As cuBLASLt has them: of vectors all rows' first, of squares four together at least. */
+/* The place of a scale, in cuBLASLt's layout: for vectors all rows' scales of the first block come
+ * first; for squares rows of scales are multiples of four. */
 static guint64
 place_at (const Matrix *self, guint64 r, guint64 c)
 {
@@ -85,7 +86,7 @@ draw_sides (GRand *rand, gint64 dims[2])
   dims[1] = SIDE * between (rand, 1, 6);
 }
 
-/* Numbers of very different sizes, zeros among them; one block of nothing else. */
+/* Draws numbers of very different sizes, with zeros among them, and one block of zeros. */
 static Tensor
 draw (GRand *rand, PlanDtype format, const gint64 dims[2])
 {
@@ -119,7 +120,8 @@ START_TEST (blocks_of_128_are_what_they_say)
 }
 END_TEST
 
-/* Any pair that a product may have: a product with the unit matrix is what was quantised. */
+/* For any pair of formats that a product may have: the product with the unit matrix is what was
+ * quantised. */
 START_TEST (products_read_blocks_of_128)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -153,7 +155,7 @@ START_TEST (products_read_blocks_of_128)
 }
 END_TEST
 
-/* Worked out by hand. */
+/* Bits that are worked out by hand. */
 START_TEST (known_bits)
 {
   g_auto (Tensor) in = tensor_blank (PLAN_DTYPE_FP32, SIDE * SIDE);
@@ -168,7 +170,7 @@ START_TEST (known_bits)
   values[SIDE * SIDE - 1] = 17; /* half way between 16 and 18: to 16, the even one */
   run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&out, NULL, &in), dims, PLAN_DTYPE_FP32);
   ck_assert_float_eq (scales[0], 1);
-  for (guint i = 1; i < 4; i++) /* no squares: they fill the row up */
+  for (guint i = 1; i < 4; i++) /* these scales only fill up the row */
     ck_assert_float_eq (scales[i], 1);
   ck_assert_uint_eq (codes[0], 0x7e);
   ck_assert_uint_eq (codes[SIDE], 0xb8);
@@ -177,7 +179,7 @@ START_TEST (known_bits)
   run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&out, NULL, &in), dims, PLAN_DTYPE_FP32);
   ck_assert_float_eq (scales[0], 2);
   ck_assert_uint_eq (codes[0], 0x76); /* 224 */
-  values[0] = INFINITY;               /* a block that holds one must not look sound */
+  values[0] = INFINITY;               /* a block with an infinity must not look finite */
   run_kernel (PLAN_OP_QUANTIZE, OPERANDS (&out, NULL, &in), dims, PLAN_DTYPE_FP32);
   ck_assert (isnan (scales[0]));
   values[0] = values[SIDE] = values[SIDE * SIDE - 1] = 0x1p-140f;
@@ -186,7 +188,7 @@ START_TEST (known_bits)
 }
 END_TEST
 
-/* An op on elements `from` to `to` of a parameter, as the walk calls it. */
+/* Runs an op on elements `from` to `to` of a parameter, as the walk calls it. */
 static void
 run_on_part (PlanOpKind kind, const ExecParam *whole, guint64 from, guint64 to,
              const Tensor *const *operands)
@@ -200,15 +202,15 @@ run_on_part (PlanOpKind kind, const ExecParam *whole, guint64 from, guint64 to,
   for (guint i = 0; i < plan_op_n_refs (kind); i++)
     if (operands[i])
       {
-        const guint64 at = operands[i]->count == n ? from : 0; /* the others are whole */
+        const guint64 at = operands[i]->count == n ? from : 0; /* the other operands are whole */
         args.dtype[i] = operands[i]->dtype;
         args.ptr[i] = (guint8 *)operands[i]->data + plan_dtype_bytes (operands[i]->dtype, at);
       }
   exec_kernels_cpu.run[kind](&args);
 }
 
-/* Squares that ranks cut have the bits that they have as a whole; and turned, those of the whole
- * turned. */
+/* Squares that lie in parts on several ranks get the same bits as in the whole parameter, also
+ * where it is transposed. */
 START_TEST (parts_of_squares_are_the_wholes)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention against loops in double precision, and its gradients against differences of them. */
+/* Compares attention with loops in double precision, and its gradients with finite differences of
+ * these. */
 #include "config.h"
 
 #include "exec/kernels.h"
@@ -11,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A score, and by how much it rises with the product that it is of. */
+/* A score, and its derivative with respect to the product of query and key. */
 typedef struct
 {
   double value, slope;
 } Score;
 
-/* As transformers' build_alibi_tensor of BLOOM has it. */
+/* The slope of a head, as in build_alibi_tensor of transformers' BLOOM. */
 static double
 fall_of (gint64 head, gint64 heads)
 {
@@ -29,7 +30,7 @@ fall_of (gint64 head, gint64 heads)
                                 : pow (extra, 2 * ((double)head - closest) + 1);
 }
 
-/* What becomes of the product of a query with a key that is so far behind, of a head of so many. */
+/* The score of a product of a query with a key `behind` places before it. */
 static Score
 score_of (double product, gint64 d, gint64 behind, gint64 head, gint64 heads)
 {
@@ -93,8 +94,8 @@ slow_attention (Pass *pass)
       }
 }
 
-/* Of four cases one has plain scores; others are divided otherwise, bounded, or fall with distance.
- */
+/* Sets how scores are made: plain in one of four cases, otherwise with another divisor, bounded, or
+ * falling with distance. */
 static void
 bend (int seed, gint64 d)
 {
@@ -133,13 +134,13 @@ START_TEST (kernels_attention)
   check_close (&out, want, 1e-6, "attention");
   check_close (&lse, want + n_out, 1e-6, "attention lse");
 
-  /* The rounding of `out` is felt in the gradient. */
+  /* The gradient reads `out` as it was rounded. */
   run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&dqkv, &dout, &out, &lse, &qkv), pass.dims, format);
   check_close (&dqkv, want_dqkv, is_bf16 ? 0x1p-7 : 5e-6, "attention_bwd");
 }
 END_TEST
 
-/* Longer than one piece of anything; forward only. */
+/* Sequences longer than one piece of any loop; forward only. */
 START_TEST (kernels_attention_long)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -165,7 +166,7 @@ START_TEST (kernels_attention_long)
 }
 END_TEST
 
-/* Gradients of q, k and v rows, by the formula. */
+/* The gradients of rows of q, k and v, by the formula. */
 static void
 slow_attention_bwd (const Pass *pass, const double *dout, double *dqkv)
 {
@@ -209,8 +210,8 @@ slow_attention_bwd (const Pass *pass, const double *dout, double *dqkv)
       }
 }
 
-/* Sizes at which the matrix units of a processor are used where it has any, and one at which they
- * are not: runs of 32, 64 and 128 queries. */
+/* Sizes at which a processor's matrix units are used if it has any, and one at which they are not:
+ * runs of 32, 64 and 128 queries. */
 START_TEST (kernels_attention_of_tiles)
 {
   const gint64 sizes[][2] = { { 160, 64 }, { 256, 32 }, { 384, 64 }, { 170, 64 } };
@@ -242,12 +243,12 @@ END_TEST
 
 /* --- parts of sequences ------------------------------------------------------------------- */
 
-/* Sequences that `parts` ranks have together, of 2 * parts pieces. */
+/* Sequences that are split over `parts` ranks in 2 * parts pieces. */
 typedef struct
 {
   gint64 batch, seq, parts, heads, kv, d;
   PlanDtype format;
-  Tensor qkv, out, lse, dout; /* of the whole; `out` and `lse` of one part */
+  Tensor qkv, out, lse, dout; /* `qkv` and `dout` of whole sequences; `out` and `lse` of one part */
 } Parts;
 
 /* The row, among those of whole sequences, of a row of a part. */
@@ -277,7 +278,7 @@ take_part (const Parts *self, const Tensor *whole, gint64 part, gint64 width, gi
   return out;
 }
 
-/* A part's gradients of some columns are added to those of the whole. */
+/* Adds a part's gradients of some columns to those of the whole. */
 static void
 add_part (const Parts *self, double *sum, const Tensor *in, gint64 part, gint64 width, gint64 from,
           gint64 cols)
@@ -288,7 +289,7 @@ add_part (const Parts *self, double *sum, const Tensor *in, gint64 part, gint64 
         += tensor_get (in, i);
 }
 
-/* Joins attention to the keys of every part, of the queries of one. */
+/* Joins the attention of one part's queries to the keys of every part. */
 static void
 attend (Parts *self, gint64 part, const gint64 *dims, const Tensor *qkv)
 {
@@ -309,7 +310,7 @@ attend (Parts *self, gint64 part, const gint64 *dims, const Tensor *qkv)
     }
 }
 
-/* Adds what the queries of one part say of all gradients. */
+/* Adds the share of one part's queries to all gradients. */
 static void
 attend_bwd (const Parts *self, gint64 part, const gint64 *dims, const Tensor *qkv, double *dqkv)
 {
@@ -336,7 +337,7 @@ attend_bwd (const Parts *self, gint64 part, const gint64 *dims, const Tensor *qk
     }
 }
 
-/* Queries of each part and keys of all of them are as queries and keys of whole sequences. */
+/* Queries of each part with the keys of all parts give the same as whole sequences. */
 START_TEST (kernels_attention_of_parts)
 {
   static const gint64 pieces[] = { 1, 3, 40, 70 }, windows[] = { 0, 0, 5, 90 };
@@ -387,10 +388,10 @@ START_TEST (kernels_attention_of_parts)
 }
 END_TEST
 
-/* Logs of the sums of exponentials that tokens have. */
+/* The logs of each token's sums of exponentials. */
 static const double *sums_of_tokens;
 
-/* What tokens make of a query, times their share of a sum to which a sink adds its own. */
+/* The attention of a query whose sum of exponentials also has a sink's term. */
 static void
 slow_sinks (Pass *pass)
 {

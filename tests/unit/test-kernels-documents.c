@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention that does not leave documents, and positions that begin anew in each, against loops
- * that ask of every pair of tokens whether they are of one document. */
+/* Attention within documents, and positions that restart in each document, compared with loops that
+ * check for every pair of tokens whether both are in the same document. */
 #include "config.h"
 
 #include "tests/reference/rope.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sequences of documents: whose each token is, and its place there. */
+/* Sequences of documents: the document of each token, and its place there. */
 typedef struct
 {
   gint64 batch, seq, rows, heads, kv, d, window;
@@ -74,7 +74,7 @@ product (const double *a, const double *b, gint64 n)
   return sum;
 }
 
-/* Of one query head of one token: its attention to every token. */
+/* The attention of one query head of one token to every token. */
 static void
 slow_probabilities (const Case *c, const double *qkv, gint64 query, gint64 h, double *prob)
 {
@@ -121,7 +121,7 @@ slow_attention (const Case *c, const double *qkv, const double *dout, double *ou
       }
 }
 
-/* Shorter and longer than a run of queries. */
+/* Sequences shorter and longer than a run of queries. */
 START_TEST (attention_stays_in_documents)
 {
   static const gint64 seqs[] = { 1, 9, 64, 200, 290 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The generator of random numbers by its published answers; how often it drops; kernels that drop
- * against loops that ask it for one number at a time. */
+/* Dropout: the generator of random numbers compared with its published answers; the rate of drops;
+ * and kernels that drop compared with loops that draw one number at a time. */
 #include "config.h"
 
 #include "exec/number/random.h"
@@ -46,7 +46,7 @@ factor_of (const guint32 *key, guint64 token, guint32 site, guint64 col, double 
   return ldexp (words[col % 4], -32) < rate ? 0 : 1 / (1 - rate);
 }
 
-/* From any column on, in rows of any length. */
+/* Factors from any column on, in rows of any length. */
 START_TEST (rows_are_made_of_blocks)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -62,7 +62,7 @@ START_TEST (rows_are_made_of_blocks)
 }
 END_TEST
 
-/* Tokens of a row of `cols` that two places both keep, and that the first one keeps. */
+/* Counts the elements that the first place keeps, and those that both places keep. */
 static void
 count_kept (const ExecDropout places[2], guint64 tokens, guint64 cols, guint64 out[2])
 {
@@ -81,8 +81,8 @@ count_kept (const ExecDropout places[2], guint64 tokens, guint64 cols, guint64 o
     }
 }
 
-/* As often as a coin of that rate, within five standard deviations; independently in two places
- * that differ in site, layer, seed. */
+/* Elements are dropped as often as by a coin of that rate, within five standard deviations; and
+ * independently in two places that differ in site, layer or seed. */
 START_TEST (elements_are_kept_as_often_as_said)
 {
   static const double rates[] = { 0.01, 0.1, 0.5, 0.9 };
@@ -104,7 +104,7 @@ START_TEST (elements_are_kept_as_often_as_said)
 }
 END_TEST
 
-/* A seed and a layer each make a key of their own. */
+/* Each pair of a seed and a layer has a key of its own. */
 START_TEST (keys_differ)
 {
   guint32 keys[24][PLAN_RANDOM_KEY];
@@ -144,7 +144,7 @@ case_of (GRand *rand)
   return c;
 }
 
-/* Of an element of the rows that the manner says. */
+/* The factor of an element of the rows that the manner gives. */
 static double
 want_factor (const Case *c, guint64 i)
 {
@@ -159,7 +159,7 @@ want_factor (const Case *c, guint64 i)
 }
 
 /* The gradient of a sum of products with any numbers is that of the forward pass, which is linear:
- * both are the same factors. */
+ * both use the same factors. */
 START_TEST (kernels_drop_the_same_elements)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -189,7 +189,8 @@ START_TEST (kernels_drop_the_same_elements)
 }
 END_TEST
 
-/* Attention of one part of a sequence to another's keys, or of whole ones to their own. */
+/* Attention of one part of a sequence to another part's keys, or of whole sequences to their
+ * own. */
 typedef struct
 {
   gint64 dims[6];
@@ -197,7 +198,7 @@ typedef struct
   guint64 whole;
 } Attended;
 
-/* The weights of a query: `key` of the run, 0 where it is not seen. */
+/* The attention weights of a query; 0 for keys that it does not see. */
 static void
 weigh (const Attended *a, const Case *c, const Tensor *qkv, guint64 b, guint64 head, guint64 query,
        double *weights)
@@ -245,7 +246,7 @@ attend (const Attended *a, const Case *c, const Tensor *qkv, double *out)
       }
 }
 
-/* Keys and values of the rows, as another rank would have sent them. */
+/* The keys and values of the rows, as another rank would have sent them. */
 static Tensor
 keys_of (const Attended *a, const Tensor *qkv)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of experts against loops in double: what the router chooses, also where logits are equal
- * or no numbers, rows there and back, a product for each expert, also for those without rows. */
+/* Compares kernels of experts with loops in double: the router's choice, also where logits are
+ * equal or NaN; moving rows to experts and back; and a product for each expert, also for experts
+ * without rows. */
 #include "config.h"
 
 #include "planner/model/model.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The routes of a pass, which differences must not change. */
+/* The routes of a pass, which are kept while finite differences change its inputs. */
 static const guint8 *chosen;
 
 static double
@@ -44,7 +45,7 @@ slow_route (Pass *pass)
     }
 }
 
-/* The auxiliary loss, times the rows that it is a mean over. */
+/* The auxiliary loss, times the number of rows that it is a mean over. */
 static void
 slow_aux_loss (Pass *pass)
 {
@@ -69,7 +70,8 @@ slow_aux_loss (Pass *pass)
   pass->out[0] = constants.aux_loss * (double)rows * (double)experts * sum;
 }
 
-/* As many of each row as are asked for, and none that is less than one which is not chosen. */
+/* Checks that each row has as many experts as asked for, and none whose logit is less than that of
+ * one that is not chosen. */
 static void
 check_choice (const guint8 *map, const double *logits, gint64 rows, gint64 experts, gint64 topk)
 {
@@ -121,7 +123,7 @@ START_TEST (routes_are_those_of_loops)
     ck_assert (chosen[e] || tensor_get (&probs, e) == 0);
   want_dlogits = slow_gradient (slow_route, &pass, 0, n, dprobs.value);
   run_kernel (PLAN_OP_ROUTE_BWD, OPERANDS (&dlogits, &dprobs, &saved, &map), pass.dims, format);
-  /* The one share of a softmax over one is 1, whatever its logit. */
+  /* A softmax over a single expert is 1, whatever its logit. */
   if (topk == 1 && constants.router_score == PLAN_ROUTER_SOFTMAX && !constants.pre_softmax)
     memset (want_dlogits, 0, n * sizeof *want_dlogits);
   double one = 1, loss = 0;
@@ -133,8 +135,8 @@ START_TEST (routes_are_those_of_loops)
 }
 END_TEST
 
-/* By score and bias, from the groups whose two best sum up to most; without biases from those with
- * the best expert. */
+/* Checks a choice by score plus bias, from the groups with the largest sums of their two best;
+ * without biases from those with the best expert. */
 static void
 check_grouped (const guint8 *map, const double *logits, const double *bias, gint64 experts,
                gint64 topk, gint64 groups, gint64 chosen_groups)
@@ -204,7 +206,7 @@ START_TEST (routes_go_by_biases_and_groups)
               PLAN_DTYPE_FP32);
   chosen = map.data;
   slow_route (&pass);
-  check_close (&probs, want, 2e-6, "route"); /* shares are of scores alone */
+  check_close (&probs, want, 2e-6, "route"); /* shares depend on scores alone */
   for (gint64 row = 0; row < rows; row++)
     check_grouped (chosen + row * experts, logits.value + row * experts,
                    is_biased ? bias.value : NULL, experts, topk, groups, open);
@@ -219,8 +221,8 @@ START_TEST (routes_go_by_biases_and_groups)
 }
 END_TEST
 
-/* A step up below the mean, a step down above it, none at the mean; each layer by itself. None at
- * all where gradients are not finite. */
+/* A bias steps up where the load is below the mean, down where it is above, and not at the mean; in
+ * each layer by itself, and not at all where gradients are not finite. */
 START_TEST (biases_move_by_loads)
 {
   const float loads_data[] = { 3, 1, 2, 0x1p24f, 0, 0, 5, 5, 5 };
@@ -242,7 +244,7 @@ START_TEST (biases_move_by_loads)
 }
 END_TEST
 
-/* Rows and scores, from which rows times sigmoids. */
+/* The gate: rows times sigmoids of their scores. */
 static void
 slow_gate (Pass *pass)
 {
@@ -275,7 +277,7 @@ START_TEST (gates_are_those_of_loops)
 }
 END_TEST
 
-/* From rows and shares. */
+/* Rows times their shares. */
 static void
 slow_scale (Pass *pass)
 {
@@ -309,11 +311,12 @@ START_TEST (scaled_rows_are_those_of_loops)
 }
 END_TEST
 
-/* Rows of each expert, how many, and, of biases without shares, NULL: */
+/* How many rows each expert has, and the shares of the rows; NULL: biases are added without
+ * shares. */
 static const gint32 *rows_of_experts;
 static const double *shares_of_rows;
 
-/* From rows and biases, rows with the bias of their expert times their share. */
+/* Rows plus the bias of their expert times their share. */
 static void
 slow_bias (Pass *pass)
 {
@@ -328,7 +331,7 @@ slow_bias (Pass *pass)
             += (shares_of_rows ? shares_of_rows[row] : 1) * pass->in[1][e * cols + c];
 }
 
-/* Of shares and biases alone. */
+/* The biases of the rows' experts times the rows' shares. */
 static void
 slow_shares (Pass *pass)
 {
@@ -342,7 +345,7 @@ slow_shares (Pass *pass)
         pass->out[row * cols + c] = pass->in[0][row] * pass->in[1][e * cols + c];
 }
 
-/* The last rows are no expert's, some experts have none. */
+/* The last rows belong to no expert, and some experts have no rows. */
 START_TEST (biases_are_those_of_loops)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -353,7 +356,7 @@ START_TEST (biases_are_those_of_loops)
   gint64 rows = between (rand, 0, 3);
 
   rows_of_experts = counts.data;
-  ((gint32 *)counts.data)[0]++; /* else there is nothing to compare with */
+  ((gint32 *)counts.data)[0]++; /* otherwise there would be nothing to compare with */
   for (gint64 e = 0; e < groups; e++)
     rows += rows_of_experts[e];
   const guint64 n = (guint64)(rows * cols), biases = (guint64)(groups * cols);
@@ -385,7 +388,7 @@ START_TEST (biases_are_those_of_loops)
 }
 END_TEST
 
-/* The first of equal ones; and still as many as are asked for where nothing compares. */
+/* The first of equal experts is chosen; and as many as asked for also where all logits are NaN. */
 START_TEST (routes_of_equals_are_the_first)
 {
   const gint64 dims[] = { 2, 5, 2 };
@@ -469,7 +472,7 @@ START_TEST (rows_are_sorted_and_come_back)
 }
 END_TEST
 
-/* What one of several ranks has. */
+/* The buffers of one of several ranks. */
 typedef struct
 {
   Tensor routes, map, in, shares, out, row_shares, came, came_shares, counts, sort, rows,
@@ -484,7 +487,7 @@ rank_clear (Rank *self)
     tensor_clear (&all[i]);
 }
 
-/* The part of each rank for this one, in their order. */
+/* Copies the part of each rank that is for rank `to`, in the order of ranks. */
 static void
 exchange (Rank *ranks, gint64 n, gint64 to, gsize out, gsize in, gsize at, gsize bytes)
 {
@@ -502,10 +505,10 @@ enum
   ROWS = 7,
   TOPK = 2,
   COLS = 3,
-  ROOM = ROWS * TOPK /* as many as may ever go from one rank to another */
+  ROOM = ROWS * TOPK /* the most rows that can go from one rank to another */
 };
 
-/* Sizes of maps; the experts of all ranks and of each. */
+/* The sizes of maps; how many experts all ranks have, and each has. */
 typedef struct
 {
   gint64 n, each, experts, sorted, entries, sort_entries;
@@ -537,7 +540,7 @@ begin_rank (GRand *rand, const Sizes *s)
   return self;
 }
 
-/* Sorts by expert what came. */
+/* Sorts the rows that came by expert. */
 static void
 end_rank (Rank *ranks, gint64 r, const Sizes *s)
 {
@@ -558,7 +561,8 @@ end_rank (Rank *ranks, gint64 r, const Sizes *s)
       dims, PLAN_DTYPE_FP32);
 }
 
-/* That expert's rows from row `at` on, of every rank in turn; returns the row behind them. */
+/* Checks an expert's rows from row `at` on, those of every rank in turn; returns the row behind
+ * them. */
 static gint64
 check_expert (const Rank *ranks, gint64 n, const Rank *self, gint64 experts, gint64 e, gint64 at)
 {
@@ -609,10 +613,10 @@ START_TEST (rows_get_to_the_ranks_of_their_experts)
 }
 END_TEST
 
-/* What has no room is counted and nowhere. */
+/* Rows without room are counted, and stored nowhere. */
 START_TEST (rows_without_room_are_nowhere)
 {
-  const guint8 routes_data[] = { 1, 0, 1, 0, 1, 0, 0, 1 }; /* of two experts, on two ranks */
+  const guint8 routes_data[] = { 1, 0, 1, 0, 1, 0, 0, 1 }; /* for two experts, on two ranks */
   const gint64 dims[] = { 4, 2, 2, PLAN_ROW_MAP_HEAD + 4 + 4 + 2 };
   const gint32 want[] = { 1, 2, 3, 0, 2, 7, -1, 0, 1, -1, 2, 2, 1 };
   Tensor routes = { .dtype = PLAN_DTYPE_U8, .count = 8, .data = (void *)routes_data };
@@ -623,7 +627,8 @@ START_TEST (rows_without_room_are_nowhere)
 }
 END_TEST
 
-/* out = a [rows, k] b [n, k]^T; a [rows, k] b [k, n]; a [rows, m]^T b [rows, n]; of one expert. */
+/* One expert's product by layout: a [rows, k] b [n, k]^T; a [rows, k] b [k, n]; a [rows, m]^T b
+ * [rows, n]. */
 static void
 slow_product (gint64 layout, gint64 rows, gint64 n, gint64 k, const double *a, const double *b,
               double *out)
@@ -641,7 +646,7 @@ START_TEST (products_are_those_of_each_expert)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 layout = _i % 3, groups = between (rand, 1, 6), n = between (rand, 1, 40);
-  const gint64 k = between (rand, 1, 40); /* of layout 2, rows of a product */
+  const gint64 k = between (rand, 1, 40); /* in layout 2, rows of the result */
   const gboolean adds = layout == 2 && _i % 2 == 1;
   const PlanDtype format = format_of (_i / 2);
   g_auto (Tensor) counts = tensor_tokens (rand, (guint64)groups, 0, 9);

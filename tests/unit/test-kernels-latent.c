@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of latent attention against loops in double precision, and their gradients against
- * differences of them. Several operands of a kernel are one input of its loop, one behind the
- * other, and so are its results. */
+/* Compares kernels of latent attention with loops in double precision, and their gradients with
+ * finite differences. Several operands of a kernel are one input of its loop, one after the other,
+ * and so are its results. */
 #include "config.h"
 
 #include "exec/kernels.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `count` elements of a tensor from `from` on, as a tensor of their own. */
+/* `count` elements of a tensor, from `from` on, as a tensor of their own. */
 static Tensor
 part_of (const Tensor *all, guint64 from, guint64 count)
 {
@@ -55,7 +55,7 @@ turn_pair (const double *in, double *out, gint64 pairs, gint64 position)
     }
 }
 
-static const gint32 *places; /* of tokens in their documents; NULL: there are none */
+static const gint32 *places; /* places of tokens in their documents; NULL: there are no documents */
 
 /* in: q, kv, down; out: q, k, v. */
 static void
@@ -169,7 +169,7 @@ slow_attention (Pass *pass)
       }
 }
 
-/* Places in documents of `length` tokens. */
+/* Sets places for documents of `length` tokens. */
 static void
 set_places (Tensor *at, gint64 seq, gint64 length)
 {
@@ -228,7 +228,7 @@ START_TEST (kernels_latent_attention)
 }
 END_TEST
 
-/* Sizes at which the matrix units of a processor are used where it has any. */
+/* Sizes at which a processor's matrix units are used if it has any. */
 START_TEST (kernels_latent_attention_of_tiles)
 {
   static const gint64 widths[][2] = { { 24, 16 }, { 16, 32 }, { 8, 8 } };
@@ -241,7 +241,7 @@ END_TEST
 
 /* --- norms of a part of rows -------------------------------------------------------------- */
 
-/* in: rows of `pitch` elements, of which the first `cols` are normed; weight. */
+/* in[0]: rows of `pitch` elements, of which the first `cols` are normed; in[1]: the weight. */
 static void
 slow_norm (Pass *pass)
 {

@@ -34,13 +34,13 @@ slow_rope (Pass *pass)
         }
 }
 
-/* For as many pairs as any head of these tests has. */
+/* Factors for as many pairs as any head of these tests has. */
 #define FACTORS(f) \
   { \
     PLAN_ROPE_MAX_PAIRS, { [0 ... 3] = f, [4 ... PLAN_ROPE_MAX_PAIRS - 1] = 2 * f } \
   }
 
-/* Short enough for the few positions of a test to be within the original length, and beyond. */
+/* Original lengths so short that the few positions of a test lie within them and beyond. */
 static const PlanRope ropes[] = {
   { .theta = 10000 },
   { .theta = 10000, .scaling = PLAN_ROPE_SCALING_LINEAR, .factor = 4 },
@@ -76,7 +76,7 @@ START_TEST (kernels_rope)
   if (n > 400)
     return;
 
-  /* The gradient of a rotation is the rotation back. */
+  /* The gradient of a rotation is the rotation in the other direction. */
   g_auto (Tensor) din = tensor_copy (&in);
   g_autofree double *dout = g_memdup2 (in.value, n * sizeof *dout);
   g_autofree double *want_din = slow_gradient (slow_rope, &pass, 0, n, dout);

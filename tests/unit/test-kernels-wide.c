@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of models that are not llama's: norms by mean and variance, norms of heads, other
- * activations, biases, learned positions; against double-precision references, and gradients
- * against differences of those. */
+/* Kernels of models other than llama's: norms by mean and variance, norms of heads, other
+ * activations, biases, learned positions; compared with double-precision references, and gradients
+ * with finite differences of these. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -207,7 +207,7 @@ START_TEST (kernels_activate)
 }
 END_TEST
 
-/* A product's bias is added before the one rounding. */
+/* A product's bias is added before the single rounding. */
 START_TEST (kernels_bias)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -236,7 +236,7 @@ START_TEST (kernels_bias)
 }
 END_TEST
 
-/* Rows of several sequences; a table that is longer than a sequence. */
+/* Rows of several sequences, with a table that is longer than a sequence. */
 START_TEST (kernels_positions)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -266,8 +266,8 @@ START_TEST (kernels_positions)
 }
 END_TEST
 
-/* What a block of a quantised matrix may hold: how far a value can be off, given the block's and
- * the matrix's largest magnitude. */
+/* How far an element of a quantised matrix can be off, given the largest magnitude of its block and
+ * of the matrix. */
 static double
 slack (PlanDtype dtype, double value, double block_max, double max)
 {
@@ -284,8 +284,8 @@ slack (PlanDtype dtype, double value, double block_max, double max)
     }
 }
 
-/* Both directions, by multiplying with the unit matrix: what a product reads is near what was
- * there, the largest magnitude is kept, and a matrix of zeros is one. */
+/* Both directions, read by multiplying with the unit matrix: what a product reads is near the
+ * original, the largest magnitude is kept, and a matrix of zeros stays one. */
 START_TEST (kernels_quantize)
 {
   static const PlanDtype formats[]
@@ -339,7 +339,7 @@ START_TEST (kernels_quantize)
 }
 END_TEST
 
-/* Known bits: blocks whose scales and elements can be worked out by hand. */
+/* Blocks whose scales and elements can be worked out by hand. */
 START_TEST (kernels_quantize_known_bits)
 {
   g_auto (Tensor) in = tensor_blank (PLAN_DTYPE_FP32, 32);
@@ -378,7 +378,7 @@ START_TEST (kernels_quantize_known_bits)
 }
 END_TEST
 
-/* A parameter whose parts lie on several ranks has the bits that it has as a whole. */
+/* A parameter whose parts lie on several ranks gets the same bits as in one piece. */
 START_TEST (kernels_param_quantize)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -418,7 +418,7 @@ START_TEST (kernels_param_quantize)
 }
 END_TEST
 
-/* An op on elements `from` to `to` of a parameter, as the walk calls it. */
+/* Runs an op on elements `from` to `to` of a parameter, as the walk calls it. */
 static void
 run_on_part (PlanOpKind kind, const ExecParam *whole, guint64 from, guint64 to,
              const Tensor *const *operands)
@@ -447,7 +447,8 @@ code_at (const Tensor *self, guint64 i)
   return plan_dtype_bits (self->dtype) == 4 ? bytes[i / 2] >> 4 * (i % 2) & 0xf : bytes[i];
 }
 
-/* Blocks that ranks cut in two have the bits that they have as a whole, by rows and by columns. */
+/* Blocks that lie in parts on two ranks get the same bits as in one piece, by rows and by
+ * columns. */
 START_TEST (kernels_param_quantize_blocks)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -495,7 +496,7 @@ START_TEST (kernels_param_quantize_blocks)
 }
 END_TEST
 
-/* No rank may take another's NaN for a number. */
+/* A NaN in a rank's part makes the largest magnitude NaN. */
 START_TEST (kernels_param_amax_keeps_nan)
 {
   g_auto (Tensor) in = tensor_blank (PLAN_DTYPE_FP32, 3), amax = tensor_blank (PLAN_DTYPE_FP32, 1);
@@ -506,7 +507,7 @@ START_TEST (kernels_param_amax_keeps_nan)
   run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 2, 1 }, PLAN_DTYPE_FP32);
   ck_assert_float_eq (*(float *)amax.data, 9);
   run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 3, 1 }, PLAN_DTYPE_FP32);
-  ck_assert (isnan (*(float *)amax.data)); /* blank is one */
+  ck_assert (isnan (*(float *)amax.data)); /* a blank tensor is NaN */
   run_kernel (PLAN_OP_PARAM_AMAX, OPERANDS (&amax, &in), (gint64[]){ 2, 1 }, PLAN_DTYPE_FP32);
   ck_assert (isnan (*(float *)amax.data));
 }
@@ -519,8 +520,9 @@ rounded (PlanDtype format, float value)
                                    : exec_number_to_e5m2 ((double)value);
 }
 
-/* By a scale of before: every element is multiplied in fp32 and rounded, saturating; the site sees
- * the largest magnitude of what was there. As a part of a parameter it has the same bits. */
+/* Quantising by the scale of an earlier step: every element is multiplied in fp32 and rounded,
+ * saturating; the site records the largest magnitude of the elements before that. A part of a
+ * parameter gets the same bits. */
 START_TEST (kernels_quantize_by_scale)
 {
   const PlanDtype format = _i % 2 ? PLAN_DTYPE_E5M2 : PLAN_DTYPE_E4M3;
@@ -558,7 +560,7 @@ START_TEST (kernels_quantize_by_scale)
 }
 END_TEST
 
-/* A norm that leaves the format of products rounds once, from fp32. */
+/* A norm that makes its result in the format of products rounds once, from fp32. */
 START_TEST (kernels_norms_quantize)
 {
   const PlanOpKind kind = _i % 2 ? PLAN_OP_LAYERNORM : PLAN_OP_RMSNORM;
@@ -600,8 +602,8 @@ check_equal (const Tensor *got, const Tensor *want, const char *what)
                  "%s (%s) differs from what single ops leave", what, plan_dtype_name (want->dtype));
 }
 
-/* A sum and its norm by one kernel are those of two, bit for bit, whatever the formats; and where
- * the norm leaves the format of products. */
+/* A sum and its norm by one kernel have the bits of two kernels, whatever the formats; also where
+ * the result is in the format of products. */
 START_TEST (kernels_add_norm)
 {
   const gboolean has_mean = _i % 2;
@@ -651,7 +653,8 @@ START_TEST (kernels_add_norm)
 }
 END_TEST
 
-/* And so is the gradient of a norm that is added to another, which may lie where the sum goes. */
+/* The gradient of a norm that is added to another gradient has the bits of two kernels, also where
+ * it may lie in place of the sum. */
 START_TEST (kernels_norm_bwd_adds)
 {
   const gboolean has_mean = _i % 2, in_place = _i % 4 > 1;
@@ -690,7 +693,8 @@ START_TEST (kernels_norm_bwd_adds)
 }
 END_TEST
 
-/* What a step may see: mostly numbers, and what makes no scale. */
+/* A largest magnitude that a step may record: mostly numbers, and some values that make no
+ * scale. */
 static float
 seen_by (GRand *rand)
 {
@@ -699,8 +703,8 @@ seen_by (GRand *rand)
   return draw < 4 ? odd[draw] : (float)exp2 (g_rand_double_range (rand, -40, 40));
 }
 
-/* Against all that was ever seen, of which the last steps count: every third site is in e5m2; zeros
- * and what is no number leave the scale as it is. */
+/* Compares with a reference that has the magnitudes of all steps, of which the last ones count.
+ * Every third site is in e5m2; zeros and NaNs leave the scale as it is. */
 START_TEST (kernels_rescale)
 {
   enum

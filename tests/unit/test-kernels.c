@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every kernel against a plain double-precision reference; every gradient against differences of
- * that reference. Odd seeds store in bf16, even ones in fp32. */
+/* Compares every kernel with a plain double-precision reference, and every gradient with finite
+ * differences of that reference. Odd seeds store in bf16, even ones in fp32. */
 
 /* --- references --------------------------------------------------------------------------- */
 
@@ -168,7 +168,7 @@ START_TEST (kernels_softcap)
 }
 END_TEST
 
-/* By what the op says, else by the number of ranks. */
+/* Scales by the op's divisor, or where it has none by the number of ranks. */
 START_TEST (kernels_scale)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -295,7 +295,7 @@ START_TEST (kernels_gemm_of_tiles)
   const gint64 sizes[][3]
       = { { 32, 32, 32 },    { 70, 100, 1100 },  { 600, 33, 70 }, { 513, 48, 33 }, { 31, 47, 2049 },
           { 545, 95, 1025 }, { 557, 549, 1030 }, { 20, 32, 40 },  { 45, 32, 2049 } };
-  const guint64 behind = 32 * 32 * sizeof (float); /* as much as is stored at once */
+  const guint64 behind = 32 * 32 * sizeof (float); /* the bytes that a tile store writes at once */
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 *size = sizes[_i / 6];
   const gint64 m = size[0], n = size[1], k = size[2];
@@ -319,7 +319,7 @@ START_TEST (kernels_gemm_of_tiles)
 }
 END_TEST
 
-/* One rounding: of the sum, not of the product before it. */
+/* Rounds once: the sum, not the product before it. */
 START_TEST (kernels_gemm_add)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -442,7 +442,7 @@ START_TEST (kernels_norm_sq)
 }
 END_TEST
 
-/* Losses of all ranks count, and the norms of the first `norms`. */
+/* The losses of all ranks count, and the norms of the first `norms` ranks. */
 START_TEST (kernels_clip)
 {
   gint64 ranks = 3, norms = 1 + _i % 3, tokens = _i < 3 ? 7 : 1000000;
@@ -466,7 +466,7 @@ START_TEST (kernels_clip)
   for (guint i = 0; i < 4; i++)
     ck_assert_float_eq (((float *)coef.data)[i], (float)want[i]);
 
-  constants.tokens = 3; /* of the step count */
+  constants.tokens = 3; /* tokens of the step that count */
   run_kernel (PLAN_OP_CLIP, OPERANDS (&coef, &operand), dims, PLAN_DTYPE_FP32);
   ck_assert_float_eq (((float *)coef.data)[1], (float)(sqrt (square) / 3));
   ck_assert_float_eq (((float *)coef.data)[2], (float)(loss / 3));
@@ -516,8 +516,8 @@ START_TEST (kernels_adamw)
 }
 END_TEST
 
-/* Moments in eight bits: the parameters and each moment are those of moments in fp32 that begin as
- * what is there, and only then rounded, by the scale of the largest. */
+/* Moments in eight bits: parameters and moments are those of fp32 moments that start from the
+ * stored values, and only then rounded by the scale of the largest one. */
 START_TEST (kernels_adamw_scaled)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -590,7 +590,7 @@ START_TEST (kernels_sgd)
 }
 END_TEST
 
-/* The sum is in fp32 and rounded once: that of all parts, not of each. */
+/* The sum is in fp32, and rounded once after all parts, not after each. */
 START_TEST (kernels_sum_parts)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -607,7 +607,7 @@ START_TEST (kernels_sum_parts)
 }
 END_TEST
 
-/* What only the model of a step knows so far; running it is refused. */
+/* Ops that only the model of a step has so far; running them is refused. */
 static const PlanOpKind not_here[]
     = { PLAN_OP_COPY,        PLAN_OP_ADAMW_HOST,  PLAN_OP_REPEAT_HEADS,   PLAN_OP_REPEAT_HEADS_BWD,
         PLAN_OP_DROP_TOKENS, PLAN_OP_SORT,        PLAN_OP_INDEX_ROWS,     PLAN_OP_ADD_ROWS,
@@ -622,7 +622,7 @@ is_here (PlanOpKind kind)
   return plan_op_class (kind) == PLAN_CLASS_COMPUTE;
 }
 
-/* A function for every op that computes, but for those, and for no other. */
+/* The table has a function for every op that computes except those, and for no other. */
 START_TEST (kernels_table_is_full)
 {
   g_autoptr (GError) error = NULL;

@@ -34,8 +34,8 @@ layout_of (const char *spec, gint64 data_parallel, const char *strategy, PlanLay
   "max_seq=8192"
 
 /* Shard sizes in bytes as NCCL logged them for Llama-3-8B on 8 GPUs (Megatron-LM PR #3067;
- * vocabulary 128384): all six. The last is that of the norms, which are apart where a layer's
- * weights are fp8. */
+ * vocabulary 128384), all six. The last one is that of the norms, which have a bucket of their own
+ * where a layer's weights are fp8. */
 START_TEST (shards_are_as_nccl_logged_them)
 {
   PlanLayout layout;
@@ -50,7 +50,8 @@ START_TEST (shards_are_as_nccl_logged_them)
 }
 END_TEST
 
-/* megatron_fsdp.py 421: two units without padding where weights are sharded, and not below 10^9. */
+/* The communication unit by megatron_fsdp.py, line 421: two units without padding where weights are
+ * sharded, but not below 10^9. */
 START_TEST (communication_unit_has_a_floor)
 {
   static const struct
@@ -81,12 +82,13 @@ START_TEST (communication_unit_has_a_floor)
 }
 END_TEST
 
-/* The 405B model as first published, with 16 key-value heads (today's has 8): the table's. */
+/* The 405B model as first published, with 16 key-value heads (today it has 8), as in the table
+ * below. */
 #define LLAMA_405B \
   "family=llama,layers=126,hidden=16384,ffn=53248,heads=128,kv_heads=16,head_dim=128," \
   "vocab=128256,max_seq=8192"
 
-/* Padding of a layer in percent, from the framework's own packing rule. */
+/* Padding of a layer in per cent, by the framework's own packing rule. */
 START_TEST (padding_grows_with_the_group)
 {
   static const struct
@@ -130,7 +132,7 @@ START_TEST (no_shard_has_no_padding)
 }
 END_TEST
 
-/* "name@offset" of a bucket's parameters, as they lie. */
+/* "name@offset" of a bucket's parameters, in the order of offsets. */
 static char *
 list_slots (const PlanLayout *layout, PlanBucketKind kind)
 {
@@ -222,8 +224,8 @@ static const struct
     "mlp_norm@7086336 mlp_norm_bias@7087104" },
 };
 
-/* Where a layer's parameters lie: in the order in which the stack's modules name them (backwards
- * where it fills buckets so), or by Megatron-FSDP's chunks. Offsets are those of a script that
+/* Parameters of a layer lie in the order in which the stack's modules name them (backwards where it
+ * fills buckets in that order), or by Megatron-FSDP's chunks. The offsets come from a script that
  * repeats the frameworks' own loops. */
 START_TEST (parameters_lie_in_the_order_of_their_names)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What logs of training runs and of nccl-tests tell, whole and in pieces. */
+/* What is read from logs of training runs and of nccl-tests, whole and in pieces. */
 #include "config.h"
 
 #include "planner/base/lines.h"
@@ -76,7 +76,7 @@ train (PlanTrainLog *log, const char *text)
 #define STEP(ms) \
   "iteration 1/ 9 | elapsed time per iteration (ms): " ms " | global batch size: 64 | x\n"
 
-/* The first two of five steps are left out: 12 in the middle of 11, 12 and 14. */
+/* The first two of five steps are left out; of the others, 11, 12 and 14, the median is 12. */
 START_TEST (steps_of_megatron)
 {
   g_autoptr (PlanTrainLog) log = plan_train_log_new ();
@@ -119,7 +119,7 @@ START_TEST (steps_of_torchtitan)
 }
 END_TEST
 
-/* A second argument list is a second run; lines of other ranks stand between. */
+/* A second list of arguments begins a second run; lines of other ranks may stand between them. */
 START_TEST (runs_are_told_apart)
 {
   g_autoptr (PlanTrainLog) log = plan_train_log_new ();
@@ -170,7 +170,7 @@ nccl (PlanNcclLog *log, const char *text)
 #define FOUR_RANKS RANK ("0", "a") RANK ("1", "a") RANK ("2", "b") RANK ("3", "b")
 #define THREADS "# nThread 1 nGpus 1 warmup iters: 5 iters: 20 agg iters: 1\n"
 
-/* Which collective a line is, by names and by bandwidths. */
+/* Which collective a line measures, told by its name and by bandwidths. */
 START_TEST (collectives_are_known)
 {
   static const struct

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When ops of a schedule come, and how many there are. */
+/* When ops come in a schedule, and how many there are. */
 #include "config.h"
 
 #include "tests/unit/test-lower-case.h"
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Position of the last op of a kind in a step, and how many there are; 0 where there is none. */
+/* The position of the last op of a kind in a step, and the number of these ops; 0 where there are
+ * none. */
 static guint
 last_op (const PlanSchedule *schedule, PlanOpKind kind, guint *out_count)
 {
@@ -72,8 +73,8 @@ START_TEST (without_overlap_communication_stands_apart)
 END_TEST
 
 /* Two micro batches: what is reduced in the last one alone, is reduced in both. */
-/* Weights in fp8 and norms in bf16 are buckets of their own: both leave before either's sum is
- * added up. */
+/* Weights in fp8 and norms in bf16 have buckets of their own: both are sent before the sum of
+ * either is added. */
 START_TEST (buckets_of_a_unit_leave_together)
 {
   TestCase c;
@@ -152,8 +153,8 @@ START_TEST (host_waits_where_the_stack_looks)
 }
 END_TEST
 
-/* The same bytes travel, and every reduction in flight keeps the others' shares beside its bucket:
- * up to 5 units, and where memory is fullest the head and 3 units, in bf16. */
+/* An all-to-all sends the same bytes, but every reduction in flight holds the other ranks' shares
+ * beside its bucket: up to 5 units, and at the peak the head and 3 units, in bf16. */
 START_TEST (all_to_all_takes_a_second_bucket)
 {
   TestCase ring, direct;
@@ -175,7 +176,8 @@ START_TEST (all_to_all_takes_a_second_bucket)
 }
 END_TEST
 
-/* A graph costs the host nothing per op, and what its end would gather its beginning does. */
+/* In a graph the host issues no single ops, and what the graph's end would gather is gathered at
+ * its beginning. */
 START_TEST (graphs_gather_when_they_begin)
 {
   for (guint i = 0; i < 2; i++)
@@ -205,8 +207,8 @@ START_TEST (graphs_gather_when_they_begin)
 }
 END_TEST
 
-/* Evaluating gathers units once per micro batch and embedding and head once, reduces nothing and
- * keeps no more than a layer works on; what training keeps stays. */
+/* Evaluating gathers units once per micro batch, and embedding and head once; it reduces nothing,
+ * and keeps no more than one layer works on; what training keeps stays in memory. */
 START_TEST (evaluating_is_forward_only)
 {
   TestCase train, eval;
@@ -234,8 +236,9 @@ START_TEST (evaluating_is_forward_only)
 }
 END_TEST
 
-/* Of each piece a product makes logits, which become their gradient, and two use it; they are added
- * up in fp32: where they accumulate if that is in fp32 and products may, else apart. */
+/* For each piece a product makes logits, which become their gradient, and two products read that.
+ * Their results are added up in fp32: in the accumulation buffer if that is in fp32 and products
+ * may add to it, otherwise in a buffer of their own. */
 START_TEST (loss_in_pieces_holds_one_of_them)
 {
   static const struct
@@ -285,7 +288,7 @@ START_TEST (loss_in_pieces_holds_one_of_them)
 }
 END_TEST
 
-/* Elements that ops of a kind have on a stream in a step, where they end up in `name`. */
+/* Elements that ops of a kind move on a stream in a step into a buffer `name`. */
 static guint64
 elements_into (const PlanSchedule *schedule, PlanOpKind kind, const char *name, guint *out_count)
 {
@@ -303,7 +306,7 @@ elements_into (const PlanSchedule *schedule, PlanOpKind kind, const char *name, 
   return elements;
 }
 
-/* Bytes of a category that are live at once in a step. */
+/* The most bytes of a category that are live at once in a step. */
 static guint64
 most_bytes (const PlanSchedule *schedule, PlanCategory category)
 {
@@ -372,8 +375,8 @@ START_TEST (torchtitan_joins_pieces)
 }
 END_TEST
 
-/* The head's hook asks for the last layer before its own products begin, whose gradients then wait
- * behind it; one more layer is asked for when that one's turn comes. */
+/* The head's hook prefetches the last layer before the head's own backward products, which
+ * therefore wait behind it; one more layer is prefetched when that layer's turn comes. */
 START_TEST (head_gathers_the_last_layer)
 {
   static const char *const words[] = { "stack=fsdp2", "stack=fsdp1", "stack=fsdp2 loss_chunks=8" };

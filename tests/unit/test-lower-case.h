@@ -1,10 +1,10 @@
-/* What the tests of lowering look at in a case. */
+/* What tests of lowering measure in a case's schedule. */
 #pragma once
 #include "sim/sim.h"
 #include "tests/case.h"
 #include <check.h>
 
-/* A case of pairs of a field and its value; the last one is NULL. */
+/* Makes a case from pairs of a field and its value; the last one is NULL. */
 static inline void
 case_init_fields (TestCase *c, const char *model, const char *cluster, const char *const *fields)
 {
@@ -27,7 +27,7 @@ memory_of (const TestCase *c)
   return trace->memory;
 }
 
-/* Most buffers of an array that are live at once in a step. */
+/* The most buffers of an array that are live at once in a step. */
 static inline guint
 most_live (const PlanSchedule *schedule, const char *name)
 {

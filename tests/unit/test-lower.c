@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Llama-3-8B in bf16 with fp32 state on 8 GPUs: what stays between steps, by the framework's own
- * formulas (weights, gradients, main weights and moments by what is sharded, non-unit weights kept
- * gathered), in MiB. */
+/* Memory between steps of Llama-3-8B in bf16 with fp32 state on 8 GPUs, in MiB, by the framework's
+ * own formulas: weights, gradients, main weights and moments by what is sharded, with non-unit
+ * weights kept gathered. */
 START_TEST (resting_memory_follows_the_formulas)
 {
   static const struct
@@ -34,8 +34,8 @@ START_TEST (resting_memory_follows_the_formulas)
 }
 END_TEST
 
-/* bf16 gradients halve what they take, and then the optimizer's fp32 copy of them takes more than
- * was saved: 2 + 4 bytes for 4, per parameter and shard. */
+/* bf16 gradients take half the bytes, but the optimizer's fp32 copy of them takes more than is
+ * saved: 2 + 4 bytes instead of 4, per parameter and shard. */
 START_TEST (bf16_gradients_cost_a_copy)
 {
   guint64 bytes[2];
@@ -52,8 +52,8 @@ START_TEST (bf16_gradients_cost_a_copy)
 }
 END_TEST
 
-/* Units that are gathered, and gradient buckets alive, at once: 1 + ceil (S/2 / U) and
- * floor (S / U) + 2, with the floor of 1e9 elements under S. */
+/* How many units are gathered, and gradient buckets live, at once: 1 + ceil (S/2 / U) and floor (S
+ * / U) + 2 for a communication unit S of at least 1e9 elements and units of U. */
 START_TEST (queues_are_as_deep_as_the_communication_unit_says)
 {
   static const struct
@@ -84,7 +84,8 @@ START_TEST (queues_are_as_deep_as_the_communication_unit_says)
 }
 END_TEST
 
-/* Units gathered at the output layer lie in memory through the loss, for nothing. */
+/* Units that are prefetched in the output layer stay in memory during the loss, though nobody needs
+ * them there. */
 START_TEST (the_output_layer_prefetches_uselessly)
 {
   TestCase c;
@@ -104,8 +105,8 @@ START_TEST (the_output_layer_prefetches_uselessly)
 }
 END_TEST
 
-/* Saved bytes per layer in units of one activation of a layer's input (s b h bytes), for Llama-3-8B
- * in bf16: 34 with everything kept, 11 without the MLP, 2 with the input alone. */
+/* Bytes saved per layer in units of one activation (s b h bytes), for Llama-3-8B in bf16: 34 with
+ * all activations kept, 11 without the MLP's, 2 with the input alone. */
 START_TEST (recompute_keeps_what_it_says)
 {
   static const struct
@@ -153,7 +154,7 @@ START_TEST (recomputing_gathers_what_it_needs)
   static const struct
   {
     const char *cluster, *words;
-    guint rows, columns; /* of 32 units, each */
+    guint rows, columns; /* gathers for each of 32 units */
   } rows[] = {
     { "dgx-h100:1", "comm_unit=1", 2 * 32, 0 },
     { "dgx-h100:1", "comm_unit=1 recompute=full", 2 * 32, 0 },
@@ -185,7 +186,7 @@ START_TEST (recomputing_gathers_what_it_needs)
 }
 END_TEST
 
-/* Elements that a rank sends in a ring in a step, and arithmetic of its attention. */
+/* Elements that a rank sends in a ring in a step, and the FLOPs of its attention. */
 static void
 measure_ring (const PlanSchedule *schedule, guint64 *out_sent, double *out_flops)
 {
@@ -200,9 +201,9 @@ measure_ring (const PlanSchedule *schedule, guint64 *out_sent, double *out_flops
       *out_flops += plan_op_flops (op);
 }
 
-/* Keys and values of 8 heads of 128 go to all other ranks in the forward pass, and with their
- * gradients in the backward one: three times 2 * 8 * 128 * (seq / cp) * (cp - 1) elements in each
- * of 32 layers. Arithmetic is the same in sum, memory that of a shorter sequence. */
+/* Keys and values of 8 heads of 128 go to all other ranks in the forward pass, and again with their
+ * gradients in the backward pass: three times 2 * 8 * 128 * (seq / cp) * (cp - 1) elements in each
+ * of 32 layers. The FLOPs of all ranks add up to the same; memory is that of a shorter sequence. */
 START_TEST (context_parallel_ranks_share_the_work)
 {
   TestCase whole, shorter;
@@ -239,14 +240,14 @@ START_TEST (context_parallel_ranks_share_the_work)
 }
 END_TEST
 
-/* Norms lie whole on every rank of a tensor-parallel group: shard by shard, the group sums the
- * gradients of all 2 * 32 + 1 of them, once. */
+/* Every rank of a tensor-parallel group has whole norms: the group sums the gradients of all 2 * 32
+ * + 1 of them once, shard by shard. */
 START_TEST (tensor_parallel_ranks_sum_norms)
 {
   static const struct
   {
     const char *words;
-    guint64 copies; /* ranks that hold the same */
+    guint64 copies; /* ranks that have the same parameters */
   } rows[] = { { "strategy=optim_grads_params", 1 },
                { "strategy=optim", 1 },
                { "strategy=no_shard", 4 },
@@ -277,8 +278,8 @@ START_TEST (tensor_parallel_ranks_sum_norms)
 }
 END_TEST
 
-/* What a sequence is gathered from again, going backward, is what the forward pass left: norms are
- * made once, two in each of 32 layers and the last, per micro batch. */
+/* A sequence that is gathered again in the backward pass is gathered from what the forward pass has
+ * kept, so norms are computed once: two in each of 32 layers and the last one, per micro batch. */
 START_TEST (gathering_again_makes_no_norm_again)
 {
   static const char *const stacks[]
@@ -310,7 +311,7 @@ START_TEST (gradients_are_summed_at_once)
     const char *fields;
     PlanOpKind kind;
     gboolean is_late;
-    guint64 summed, measured; /* in parts of the parameters */
+    guint64 summed, measured; /* as shares of the parameters */
   } rows[] = {
     { "stack=nanotron strategy=optim", PLAN_OP_ALL_REDUCE, TRUE, 1, 1 },
     { "stack=nanotron strategy=no_shard", PLAN_OP_ALL_REDUCE, FALSE, 1, 1 },
@@ -345,7 +346,8 @@ START_TEST (gradients_are_summed_at_once)
 }
 END_TEST
 
-/* Ops of a step by kind; of gradients of norms, also those that add to what is there. */
+/* Counts the ops of a step by kind; for gradients of norms also those that add to another
+ * gradient. */
 static void
 count_ops (const PlanSchedule *schedule, guint out_n[PLAN_N_OPS], guint *out_adding)
 {
@@ -410,7 +412,7 @@ START_TEST (sums_are_made_by_norms)
 }
 END_TEST
 
-/* Bytes between device and host in a step, out and back. */
+/* Bytes that are copied in a step from the device to the host, and back. */
 static void
 measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_back)
 {
@@ -426,9 +428,9 @@ measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_bac
       }
 }
 
-/* What a layer keeps goes out and back once per micro batch: 34 s h bytes, and fp32 numbers per row
- * (two) and per head and row (32); of the optimizer's half, four bytes per parameter each way,
- * once. */
+/* What a layer keeps is copied to the host and back once per micro batch: 34 s h bytes, and fp32
+ * numbers per row (two) and per head and row (32). For half of the optimizer four bytes per
+ * parameter are copied each way, once. */
 START_TEST (offloading_copies_each_byte_out_and_back)
 {
   TestCase c;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models that Megatron-LM's flags describe, and which layers are of a kind. */
+/* Models as Megatron-LM's flags describe them, and which layers are alike. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -141,7 +141,8 @@ END_TEST
 #define BATCH "--seq-length 64 --micro-batch-size 1 --global-batch-size 16 --bf16 "
 #define TE_LOSS "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te "
 
-/* Settings of experts, and what Megatron-LM and this program say of them: errors and warnings. */
+/* Settings of experts, and the errors and warnings of Megatron-LM and of this program about
+ * them. */
 static const struct
 {
   const char *flags;
@@ -250,7 +251,8 @@ START_TEST (failures_are_explained)
 }
 END_TEST
 
-/* A model beside the text, and what must be said of it; NULL: nothing. */
+/* A command line and a model of one's own, and the complaint about their differences; NULL:
+ * none. */
 static const struct
 {
   const char *flags, *model, *message;
@@ -259,11 +261,11 @@ static const struct
   { LLAMA, "llama3-8b", "layers=32, not 4; hidden=4096, not 64" },
   { LLAMA "--qk-layernorm", LLAMA_TEXT, "qk_norm=off, not on" },
   { GPT, LLAMA_TEXT, "norm=rmsnorm, not layernorm" },
-  { "torchrun p.py --bf16", "llama3-8b", NULL }, /* says nothing of a model */
+  { "torchrun p.py --bf16", "llama3-8b", NULL }, /* the command line describes no model */
   { "torchrun p.py --hidden-size 64 --ffn-hidden-size 176 --swiglu --normalization RMSNorm "
     "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights",
-    LLAMA_TEXT, NULL },                           /* the rest only the model knows */
-  { LLAMA "--vocab-size 250", LLAMA_TEXT, NULL }, /* padded to the same */
+    LLAMA_TEXT, NULL },                           /* the model alone says the rest */
+  { LLAMA "--vocab-size 250", LLAMA_TEXT, NULL }, /* padding makes both sizes equal */
   { LLAMA "--vocab-size 512", LLAMA_TEXT, "vocab=256, not 512" },
   { LLAMA "--hybrid-layer-pattern M", LLAMA_TEXT, "cannot be compared" },
 };
@@ -281,7 +283,8 @@ START_TEST (another_model_is_noted)
 }
 END_TEST
 
-/* A sum of products in Python's words, and the marks that it has. */
+/* Writes a random sum of products of layer patterns in Python, and the layers that it stands
+ * for. */
 static void
 random_pattern (GRand *rand, guint depth, GString *text, GByteArray *marks)
 {
@@ -334,7 +337,8 @@ START_TEST (patterns_are_evaluated)
 }
 END_TEST
 
-/* Every pattern of six layers is our words for it, or refused: compared with the model's layers. */
+/* Every pattern of six layers is expressed in our words, which are compared with the model's
+ * layers, or refused. */
 START_TEST (patterns_become_layers)
 {
   g_autoptr (GString) text = g_string_new (MOE "--num-layers 6 --moe-layer-freq '[");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of whole plans: against what others measured, and where it surprises. */
+/* Memory of whole plans: compared with what others measured, and with what each setting should
+ * cost. */
 #include "config.h"
 
 #include "planner/base/units.h"
@@ -65,7 +66,8 @@ START_TEST (measured_runs_are_met)
 }
 END_TEST
 
-/* Two sets of fp8 weights and of bf16 gradients, and nothing else: PR #3067, A3 less A2. */
+/* Pools hold two sets of fp8 weights and of bf16 gradients, and nothing else: PR #3067, A3 less
+ * A2. */
 START_TEST (pools_cost_two_units_of_each)
 {
   const PlanMemory without = memory_of (LLAMA_8B, "dgx-h100:1", FP8 "seq=8192 grad_comm=bf16");
@@ -88,9 +90,9 @@ START_TEST (sharding_gradients_may_cost_memory)
 }
 END_TEST
 
-/* Transformer Engine keeps both forms of every linear weight on every rank: 32 layers of 218 103
- * 808 such parameters, two bytes each; and of every matrix that four products of a layer read or
- * leave 1,024 largest magnitudes, beside a scale and what the step has seen. */
+/* Transformer Engine keeps each linear weight in both orientations on every rank: 32 layers of 218
+ * 103 808 such parameters, two bytes each; and for every matrix that four products of a layer read
+ * or make 1,024 largest magnitudes, beside a scale and the largest one of the step. */
 START_TEST (fp8_without_its_gather_copies_weights)
 {
   const PlanMemory plain = memory_of ("llama3-8b", "dgx-h100:1", "gbs=8 seq=1024");
@@ -113,8 +115,8 @@ START_TEST (non_units_stay_gathered)
 }
 END_TEST
 
-/* Until 2026-05-30 they were given back while the optimizer worked. With moments that are widened
- * for its work, that is when memory is fullest. */
+/* Until 2026-05-30 non-unit weights were freed while the optimizer worked. Where moments are
+ * widened for its work memory is fullest then. */
 START_TEST (non_units_once_made_room_for_the_optimizer)
 {
   const char *const words = "gbs=8 seq=128 recompute=full precision_aware=on exp_avg=fp8 "
@@ -139,9 +141,9 @@ START_TEST (decoupled_gradients_need_no_copy)
 }
 END_TEST
 
-/* Activations of one layer in units of tokens x hidden bytes: 34 in bf16 and, without the products'
- * inputs in bf16, 29.5 in fp8 (a = 1, k = 1/4, f = 3.5 for Llama-3-8B), apart from one number per
- * row and head. */
+/* Activations kept by one layer in units of tokens x hidden bytes: 34 in bf16, and 29.5 in fp8,
+ * without the products' inputs in bf16 (a = 1, k = 1/4, f = 3.5 for Llama-3-8B), apart from one
+ * number per row and head. */
 START_TEST (layers_keep_what_the_framework_saves)
 {
   static const struct
@@ -173,8 +175,9 @@ START_TEST (layers_keep_what_the_framework_saves)
 }
 END_TEST
 
-/* While a chunk of N layers is computed again, all that N layers keep lies there, and of the other
- * chunks one input each: at s = 4096, 2 s h bytes per chunk and 34 s h per layer of the chunk. */
+/* While a chunk of N layers is computed again all that these layers keep is in memory, and one
+ * input of each other chunk: at s = 4096, 2 s h bytes per chunk and 34 s h per layer of the
+ * chunk. */
 START_TEST (a_chunk_is_computed_again_as_a_whole)
 {
   static const guint sizes[] = { 1, 2, 4, 8 };
@@ -198,8 +201,8 @@ START_TEST (a_chunk_is_computed_again_as_a_whole)
 }
 END_TEST
 
-/* Megatron's loss widens the logits once and then works in place, 6 bytes per logit; compiled into
- * fused kernels it cannot, and has a second fp32 image. */
+/* Megatron-LM's loss widens the logits once and then works in place: 6 bytes per logit. Compiled
+ * into fused kernels it cannot, and needs a second fp32 image. */
 START_TEST (an_unfused_loss_works_in_place)
 {
   const PlanMemory fused = memory_of (LLAMA_8B, "dgx-h100:1", "gbs=8 seq=8192");
@@ -212,8 +215,8 @@ START_TEST (an_unfused_loss_works_in_place)
 END_TEST
 
 /* cuDNN's deterministic backward pass keeps the gradients of the scores, 4096 MiB for 32 heads of
- * 8192 tokens, beside the 128 MiB of grouped heads and the sum of each row; and q's gradient needs
- * no fp32 image (its own figure: 4224 MiB). */
+ * 8192 tokens, beside the 128 MiB of grouped heads and the sum of each row; but q's gradient needs
+ * no fp32 image (cuDNN reports 4224 MiB). */
 START_TEST (deterministic_attention_keeps_scores)
 {
   const PlanMemory m = memory_of (
@@ -226,8 +229,8 @@ START_TEST (deterministic_attention_keeps_scores)
 }
 END_TEST
 
-/* Of the layers that go to the host nothing is there at the loss: 34 s h bytes each for Llama-3-8B
- * in bf16, and fp32 numbers per row (two) and per head and row (32). */
+/* What offloaded layers keep is not on the device at the loss: 34 s h bytes each for Llama-3-8B in
+ * bf16, and fp32 numbers per row (two) and per head and row (32). */
 START_TEST (offloaded_layers_are_gone_at_the_loss)
 {
   const double unit = 8192.0 * 4096;
@@ -245,8 +248,9 @@ START_TEST (offloaded_layers_are_gone_at_the_loss)
 }
 END_TEST
 
-/* Inputs of modules: x, what qkv reads, the heads of q, k and v, attention's output and the input
- * of the second norm: 2, 2, 2 a + 4 k = 3, 2 a = 2 and 2 of 34 in every layer. */
+/* Offloading modules frees their inputs: x, what qkv reads, the heads of q, k and v, attention's
+ * output and the input of the second norm: 2, 2, 2 a + 4 k = 3, 2 a = 2 and 2 of 34 in every
+ * layer. */
 START_TEST (offloaded_modules_free_their_inputs)
 {
   static const struct
@@ -272,7 +276,8 @@ START_TEST (offloaded_modules_free_their_inputs)
 }
 END_TEST
 
-/* Only moments leave the device: eight bytes of each parameter that the host updates. */
+/* With an offloaded optimizer only moments leave the device: eight bytes of each parameter that the
+ * host updates. */
 START_TEST (an_offloaded_optimizer_leaves_its_moments)
 {
   const char *const words = "gbs=8 seq=1024 precision_aware=on offload_optimizer=";
@@ -288,9 +293,9 @@ START_TEST (an_offloaded_optimizer_leaves_its_moments)
 }
 END_TEST
 
-/* Dropout keeps a byte for each element of the embedding and of what a layer's two branches add, at
- * the loss: of layers that are computed again from their input, none. That of attention keeps a
- * seed alone. */
+/* At the loss dropout has kept a byte for each element of the embedding and of the outputs of a
+ * layer's two branches; none for layers that are computed again from their input. Dropout in
+ * attention keeps a seed alone. */
 START_TEST (dropout_keeps_its_masks)
 {
   static const struct
@@ -320,8 +325,8 @@ START_TEST (dropout_keeps_its_masks)
 }
 END_TEST
 
-/* Our own runtime makes masks again: at the loss, where most is live, there are 64 bytes for each
- * layer's key, for the embedding's and for the number of the micro batch's first token. */
+/* fsdplan's own runtime makes masks again: at the loss, where most is live, it only has 64 bytes
+ * for each layer's key, for the embedding's and for the number of the micro batch's first token. */
 START_TEST (masks_made_again_take_nothing)
 {
 #define FIELDS "gbs=8 seq=2048 stack=native "

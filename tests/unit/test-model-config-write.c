@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which config.json of Hugging Face a model is written as. */
+/* Which config.json of Hugging Face is written for a model. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A model goes by what it computes, not by what its family is called. */
+/* The config.json is chosen by what a model computes, not by the name of its family. */
 static const struct
 {
   const char *spec;

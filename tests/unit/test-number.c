@@ -27,7 +27,7 @@ float_of (guint32 bits)
   return value;
 }
 
-/* The nearest of two neighbours by distance, the even one on a tie; 2^128 stands for infinity. */
+/* Rounds to the nearer of two neighbours, and a tie to the even one; 2^128 stands for infinity. */
 static guint16
 slow_round (float value)
 {
@@ -91,8 +91,8 @@ START_TEST (number_rounds_random_patterns)
 }
 END_TEST
 
-/* All halves, and between each and the next one: the middle goes to the even one, what is beside
- * it to the nearer one. */
+/* For every number of the format, the midpoint to the next one is rounded to the even one, and
+ * numbers beside the midpoint to the nearer one. */
 START_TEST (number_fp16_rounds_to_nearest_even)
 {
   for (guint32 bits = 0; bits < 0x10000; bits++)
@@ -131,8 +131,8 @@ START_TEST (number_fp16_known_values)
 }
 END_TEST
 
-/* A small format by its list of values: each is itself, the middle between neighbours goes to the
- * even one, what is beside the middle to the nearer one, what is beyond the largest to it. */
+/* Checks a small format by its list of values: each is itself; midpoints are rounded to the even
+ * neighbour, numbers beside them to the nearer one, and numbers beyond the largest one to that. */
 static void
 check_small (guint8 (*narrow) (double), float (*widen) (guint8), guint largest, guint sign)
 {
@@ -174,7 +174,8 @@ START_TEST (number_small_formats)
 }
 END_TEST
 
-/* Every power of two is its own, and the next value above it goes to the next power. */
+/* Every power of two is represented exactly, and the next number above it is rounded to the next
+ * power. */
 START_TEST (number_e8m0_rounds_up)
 {
   for (guint bits = 1; bits < 254; bits++)
@@ -208,7 +209,7 @@ START_TEST (number_known_values)
 }
 END_TEST
 
-/* Arrays of every length around the vector length agree with single elements. */
+/* Arrays of every length around that of vectors agree with single elements. */
 START_TEST (number_arrays_equal_elements)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);
@@ -235,8 +236,9 @@ START_TEST (number_arrays_equal_elements)
 }
 END_TEST
 
-/* What has been narrowed and widened is the same after it is done again, with the scale of what
- * came out; the largest comes out as it was but for the last bits, and nothing is larger. */
+/* Narrowing and widening what has been narrowed and widened changes nothing, with the scale of the
+ * first result; the largest magnitude keeps its value but for the last bits, and nothing becomes
+ * larger. */
 START_TEST (number_scaled_survives_widening)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -266,8 +268,8 @@ START_TEST (number_scaled_survives_widening)
 }
 END_TEST
 
-/* Many at once as each by itself: every code, and what comes near and far of them, in any number.
- */
+/* Converting many elements at once equals converting each by itself: every code, and numbers near
+ * and far from codes, in any quantity. */
 START_TEST (number_blocks_are_their_elements)
 {
   const gboolean is_e4m3 = _i % 2 == 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks on hosts that are made up: where plans want them, what they must agree on, who is slow. */
+/* Ranks on made-up hosts: where plans want them, what they must agree on, and which ranks are
+ * slow. */
 #include "config.h"
 
 #include "exec/comm/placement.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "aabb": a letter per rank. */
+/* A placement from text such as "aabb": the host of each rank by a letter. */
 static ExecPlacement *
 placed (const char *letters)
 {
@@ -34,7 +35,7 @@ static const struct
 {
   const char *hosts;
   gint64 nodes, per_node;
-  const char *message; /* NULL: it is as the plan says */
+  const char *message; /* NULL: the placement is as the plan says */
 } clusters[] = {
   { "aabb", 2, 2, NULL },
   { "aaaa", 1, 4, NULL },
@@ -88,7 +89,7 @@ static const struct
 } launches[] = { { "aabb", 2 }, { "aaaa", 1 },   { "abcd", 4 }, { "abab", 1 }, { "aabbb", 1 },
                  { "aaba", 1 }, { "aabbaa", 1 }, { "baab", 1 }, { "a", 1 } };
 
-/* Only whole nodes, one after the other, make a cluster. */
+/* Hosts make a cluster only if they are whole nodes, one after the other. */
 START_TEST (hosts_are_nodes)
 {
   g_autoptr (ExecPlacement) placement = placed (launches[_i].hosts);
@@ -217,7 +218,8 @@ START_TEST (stragglers_are_over_the_median)
 }
 END_TEST
 
-/* With two there is nobody between them: the faster one is what the other is held against. */
+/* With two ranks there is no median between them: the slower one is compared with the faster
+ * one. */
 START_TEST (of_two_one_may_be_slow)
 {
   const ExecRankTime times[] = { { .own_ns = 300 }, { .own_ns = 100 } };

@@ -1,4 +1,4 @@
-/* What tests of plans and of rules begin with. */
+/* Shared by tests of plans and of rules. */
 #pragma once
 #include "planner/base/error.h"
 #include "planner/plan/plan.h"
@@ -9,7 +9,7 @@
 
 #define MODEL "llama3-8b"
 
-/* A plan from "field=value" words between spaces. */
+/* A plan from "field=value" words that spaces separate. */
 static inline Plan
 plan_of (const char *words)
 {

@@ -59,7 +59,7 @@ START_TEST (value_is_read_and_printed)
 }
 END_TEST
 
-/* Other frameworks' words, each with ours. */
+/* Words of other frameworks, each with ours. */
 static const char *const words[][3] = {
   { "strategy", "zero3", "optim_grads_params" },
   { "strategy", "ZeRO-3", "optim_grads_params" },

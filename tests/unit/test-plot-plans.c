@@ -74,7 +74,7 @@ draw_breakdown (guint n, guint64 capacity_bytes, const char *path, char **out_te
   return plot_breakdown (plans, n, capacity_bytes, "a title", path, out_text, error);
 }
 
-/* The second one is without a finite loss in between, and is never evaluated. */
+/* The second run has a step without a finite loss, and is never evaluated. */
 static const PlotLossStep loss_steps[][3] = { { { 1, 5.5, NAN }, { 2, 5, 4.75 }, { 3, 4.5, NAN } },
                                               { { 1, 5, NAN }, { 2, NAN, NAN }, { 3, 4, NAN } } };
 static const PlotLossRun losses[]
@@ -213,7 +213,7 @@ static const char loss_data[] = "# step loss\n"
                                 "\n"
                                 "3.0 4.000000\n";
 
-/* Of runs that were never evaluated only the losses are drawn. */
+/* For runs that were never evaluated only training losses are drawn. */
 START_TEST (losses_need_no_evaluations)
 {
   static const char *const names[] = { NULL, "figure.svg" };
@@ -247,7 +247,7 @@ START_TEST (data_files_are_exact)
 }
 END_TEST
 
-/* These need no gnuplot. */
+/* Texts for gnuplot, which are compared without running it. */
 START_TEST (texts_are_exact)
 {
   static const char scaling_text[]
@@ -316,7 +316,7 @@ START_TEST (pictures_are_well_formed)
 }
 END_TEST
 
-/* Every name is in the picture, and what it is drawn against has its unit. */
+/* Every name is in the picture, and each axis has its unit. */
 START_TEST (pictures_say_what_they_show)
 {
   static const char *const words[N_FIGURES][8] = {
@@ -413,7 +413,7 @@ START_TEST (what_cannot_be_drawn_is_refused)
 }
 END_TEST
 
-/* Sparse figures, in every way that something may be missing, be the same, or be far away. */
+/* Figures with few points, in every way in which values may be missing, equal or far away. */
 START_TEST (odd_figures_are_drawn)
 {
   static const PlotScalingPoint one[] = { { "", 1, 1e-3, TRUE } };
@@ -440,7 +440,7 @@ START_TEST (odd_figures_are_drawn)
 }
 END_TEST
 
-/* The units are those of what is drawn; a capacity that is far away is only named. */
+/* Units are chosen by the values that are drawn; a capacity that is far away is only named. */
 START_TEST (units_follow_the_values)
 {
   static const struct
@@ -465,7 +465,7 @@ START_TEST (units_follow_the_values)
 }
 END_TEST
 
-/* Groups beyond those that have a colour are one, and none is lost. */
+/* Groups for which no colour is left are drawn as one, and none is lost. */
 START_TEST (many_groups_are_one)
 {
   static const char *const names[]
@@ -482,7 +482,7 @@ START_TEST (many_groups_are_one)
 }
 END_TEST
 
-/* Random points, many of them close: the bars of the distribution count each once. */
+/* Random points, many of them close: the bars of the distribution count each point once. */
 START_TEST (every_error_is_counted_once)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -517,7 +517,7 @@ START_TEST (every_error_is_counted_once)
 }
 END_TEST
 
-/* Whether "3", "1-4" and the like among the words of a picture say `number`. */
+/* Whether the words of a picture, such as "3" or "1-4", name `number`. */
 static gboolean
 is_named (char **words, guint number)
 {
@@ -536,7 +536,7 @@ is_named (char **words, guint number)
   return FALSE;
 }
 
-/* In a text no point is lost, however close they are. */
+/* In a text picture no point is lost, however close points are. */
 START_TEST (every_point_has_its_number)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -555,7 +555,7 @@ START_TEST (every_point_has_its_number)
   ck_assert_ptr_nonnull (list);
   *list = '\0';
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
-  g_autoptr (GString) inside = g_string_new (NULL); /* of the axes */
+  g_autoptr (GString) inside = g_string_new (NULL); /* the points inside of the axes */
   for (char **line = lines; *line; line++)
     if (strchr (*line, '|'))
       g_string_append_printf (inside, " %s", strchr (*line, '|') + 1);
@@ -565,7 +565,7 @@ START_TEST (every_point_has_its_number)
 }
 END_TEST
 
-/* What is too long for its place in a picture stands in a list below it, where it takes room. */
+/* Labels that are too long for their place in a picture are listed below it, and get room there. */
 START_TEST (long_labels_are_listed)
 {
   static const char longest[]
@@ -596,7 +596,7 @@ START_TEST (long_labels_are_listed)
 }
 END_TEST
 
-/* Random points and lines: no label covers another, nor what it must not. */
+/* For random points and lines no label covers another one, nor anything else that it must not. */
 START_TEST (labels_cover_nothing)
 {
   static const PlotBox axes = { 0, 100, 0, 100 }, area = { 0.1, 0.9, 0.1, 0.9 };
@@ -631,7 +631,7 @@ START_TEST (labels_cover_nothing)
                          "seed %d: %u and %u", _i, i, k);
         }
       for (guint line = 1; line < 6; line++)
-        for (guint step = 0; step <= 500; step++) /* along the line, closely */
+        for (guint step = 0; step <= 500; step++) /* at close steps along the line */
           {
             const double part = step / 500.0;
             const double at_x

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The picture of a pipeline's step: where stages begin that were simulated, and what was measured
- * beside them. */
+/* The picture of a pipeline's step: where simulated stages begin, and what was measured below
+ * them. */
 #include "config.h"
 
 #include "advise/adjustments.h"
@@ -23,7 +23,7 @@ typedef struct
 {
   AdviseInput input;
   AdvisePrediction prediction;
-  GArray *views; /* PlanTraceView: the stages */
+  GArray *views; /* of PlanTraceView: the stages */
 } Case;
 
 static void
@@ -56,7 +56,8 @@ view_at (const GArray *views, guint stage)
   return &g_array_index (views, PlanTraceView, stage);
 }
 
-/* Stored traces do not say by how much one stage begins later; their trades do. */
+/* Stored traces do not say how much later each stage begins: that is found from the times of their
+ * trades. */
 START_TEST (stages_are_put_where_they_were_simulated)
 {
   g_auto (Case) c = { 0 };
@@ -80,7 +81,7 @@ START_TEST (stages_are_put_where_they_were_simulated)
 }
 END_TEST
 
-/* Rows of a block of the data, whose last one is the whole data's where it comes last. */
+/* Counts the rows of a block of the data; the last block ends with the data. */
 static guint
 count_rows (const char *data, const char *block)
 {
@@ -101,8 +102,8 @@ count_boxes (const char *data)
          + count_rows (data, "exchange") + count_rows (data, "edge");
 }
 
-/* As many measured boxes as simulated ones where a step was as simulated, in the lower half of each
- * row. */
+/* There are as many measured boxes as simulated ones where a step ran as simulated, in the lower
+ * half of each row. */
 START_TEST (what_was_measured_lies_below)
 {
   g_auto (Case) c = { 0 };

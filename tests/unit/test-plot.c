@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `base`/tmp is where temporary folders go, `base`/out where pictures do. */
+/* Temporary folders go to `base`/tmp, pictures to `base`/out. */
 static char *base;
 static char *tmp;
 static char *out;
@@ -68,7 +68,7 @@ teardown (void)
   ck_assert_empty (tmp);
 }
 
-/* Ten microseconds, `percent` as long in life. */
+/* A trace of ten simulated microseconds; a measured one takes `percent` as long. */
 static PlanTrace *
 small_trace (const char *origin, gint64 percent)
 {
@@ -80,7 +80,7 @@ small_trace (const char *origin, gint64 percent)
   plan_trace_add_sample (trace, PLAN_CATEGORY_GATHERED, 1 * ns, 1 << 19);
   plan_trace_add_span (trace, gather, 0, 1 * ns, 3 * ns);
   plan_trace_add_span (trace, gemm, 0, 3 * ns, 5 * ns);
-  plan_trace_add_span (trace, gemm, 0, 5 * ns, 6 * ns); /* drawn as one with the one before */
+  plan_trace_add_span (trace, gemm, 0, 5 * ns, 6 * ns); /* drawn as one box with the span before */
   plan_trace_add_span (trace, take, 0, 6 * ns, 6 * ns); /* takes no time */
   plan_trace_add_sample (trace, PLAN_CATEGORY_LOSS, 6 * ns, 1 << 20);
   plan_trace_add_span (trace, swiglu, 0, 6 * ns, 7 * ns);
@@ -93,7 +93,8 @@ small_trace (const char *origin, gint64 percent)
   return trace;
 }
 
-/* `n` kernels of a microsecond each; the losses are after a quarter and three fifths of them. */
+/* A trace of `n` kernels of a microsecond each; losses come after a quarter and three fifths of
+ * them. */
 static PlanTrace *
 long_trace (guint n)
 {
@@ -387,8 +388,8 @@ START_TEST (long_memory_keeps_its_peak)
         n_peaks++;
     }
   ck_assert_uint_eq (n_peaks, 1);
-  ck_assert_uint_le (n_moments, 2 * 502); /* both corners of each step; lines between would hide
-                                             all else */
+  ck_assert_uint_le (
+      n_moments, 2 * 502); /* both corners of each step; lines between them would cover all else */
   ck_assert_uint_ge (n_moments, 500);
 }
 END_TEST
@@ -522,8 +523,8 @@ START_TEST (titles_are_only_text)
 }
 END_TEST
 
-/* Made of what means something to gnuplot or to a shell: it says each as it was, but for control
- * characters. */
+/* Texts of characters that mean something to gnuplot or to a shell: they appear as they are,
+ * without control characters. */
 START_TEST (texts_are_no_code)
 {
   static const char *const pieces[] = { "'",
@@ -606,7 +607,7 @@ START_TEST (nothing_to_draw)
 }
 END_TEST
 
-/* Also where all labels are on the same side of their points. */
+/* Labels are drawn once, also where all of them are on the same side of their points. */
 START_TEST (labels_are_drawn_once)
 {
   static const PlotPoint two[] = { { "alpha", 5, 700, TRUE }, { "beta", 60, 900, TRUE } };
@@ -626,7 +627,7 @@ START_TEST (labels_are_drawn_once)
 }
 END_TEST
 
-/* Sparse figures, in every way that something may be missing or be the same. */
+/* Figures with few points, in every way in which values may be missing or equal. */
 START_TEST (odd_points_are_drawn)
 {
   static const PlotPoint odd[] = {
@@ -665,7 +666,7 @@ START_TEST (failing_write_is_reported)
 }
 END_TEST
 
-/* Where gnuplot cannot do its work, what was there before stays, and nothing comes beside it. */
+/* Checks that where gnuplot fails an old picture stays, and no other file appears. */
 static void
 ck_assert_fails_cleanly (const char *search_path, PlanErrorCode code, const char *part)
 {
@@ -695,7 +696,7 @@ START_TEST (missing_gnuplot_is_unsupported)
 }
 END_TEST
 
-/* Stand-ins that write half a picture and give up, each in its way. */
+/* Stand-ins for gnuplot that write half a picture and fail, each in another way. */
 static const struct
 {
   const char *script;
@@ -769,7 +770,7 @@ main (void)
   if (g_mkdir (tmp, 0700) != 0 || g_mkdir (out, 0700) != 0)
     return EXIT_FAILURE;
 
-  /* GLib looks once: before the first picture. */
+  /* GLib reads TMPDIR once, before the first picture. */
   g_setenv ("TMPDIR", tmp, TRUE);
   g_unsetenv ("COLUMNS");
   srunner_run_all (runner, CK_ENV);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of a rank: each part is done once, by one thread at a time of each number. */
+/* A rank's pool of threads: each part of a job is done once, and no two threads with the same
+ * number run at the same time. */
 #include "config.h"
 
 #include "exec/cpu/pool.h"
@@ -59,7 +60,7 @@ START_TEST (does_each_part_once)
 }
 END_TEST
 
-/* What a part runs itself: the numbers of all pairs. */
+/* A part that runs a job of its own: it adds up the numbers of all pairs. */
 static void
 add_part (gpointer data, guint64 part, guint worker)
 {
@@ -100,7 +101,7 @@ START_TEST (opens_once_and_closes_as_often)
 }
 END_TEST
 
-/* Each thread writes its own scratch, and finds what it wrote. */
+/* Each thread writes its own scratch, and finds what it has written. */
 static void
 fill_scratch (gpointer data, guint64 part, guint worker)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The probe on machines that are not this one: an exported topology, a fake NVML, texts of /proc.
- */
+/* The probe on other machines: an exported topology, a fake NVML, texts of /proc. */
 #include "config.h"
 
 #include "exec/probe/probe-private.h"
@@ -152,18 +151,18 @@ START_TEST (describes_eight_gpus)
   ck_assert_int_eq (c->kind, PLAN_DEVICE_GPU);
   ck_assert_str_eq (c->device_name, "h100-80gb");
   ck_assert_int_eq (plan_cluster_devices (c), 8);
-  /* By the driver. */
+  /* These facts come from the driver. */
   ck_assert_int_eq (c->compute_capability, 90);
   ck_assert_int_eq (c->power_w, 650);
   ck_assert (c->nvlink_bytes_per_s == 450e9 && c->link_bytes_per_s == 450e9);
   ck_assert_int_eq (c->nvlink_domain, 8);
   ck_assert_str_eq (plan_cluster_source_of (c, PLAN_FACT_POWER), "NVML");
-  /* By the data sheet. */
+  /* These come from the data sheet. */
   ck_assert (c->peak_flops[PLAN_DTYPE_BF16] == 989.5e12);
   ck_assert_uint_eq (c->memory_bytes, G_GUINT64_CONSTANT (84932978278));
   ck_assert (strstr (plan_cluster_source_of (c, PLAN_FACT_PEAK_BF16), "data sheet"));
   ck_assert (plan_cluster_assumes (c, PLAN_FACT_LINK_LATENCY));
-  /* By the host. */
+  /* These come from the host. */
   ck_assert_int_eq (c->nvls, PLAN_ANSWER_YES);
   ck_assert (c->nic_bytes_per_s == 50e9);
   ck_assert_int_eq (c->nic_latency_ns, 5000);
@@ -199,8 +198,8 @@ START_TEST (takes_some_of_the_gpus)
 }
 END_TEST
 
-/* A launcher may show each of 8 ranks its own GPU alone; without such ranks it is another machine
- * that has more of them. */
+/* A launcher may show each of 8 ranks its own GPU alone. If there are not as many such ranks, the
+ * machine is another one that has more of them. */
 START_TEST (counts_gpus_of_ranks)
 {
   g_autofree char *library = fake_nvml ();
@@ -226,7 +225,7 @@ START_TEST (leaves_other_gpus_out)
   g_unsetenv ("FAKE_NVML");
   g_autoptr (PlanCluster) alike = exec_probe_describe (&host, gpus, 0, NULL);
   ck_assert_int_eq (plan_cluster_devices (alike), 7);
-  /* One that no data sheet is shipped for: what the driver says, and nothing else. */
+  /* A GPU without a shipped data sheet: only what the driver says is known. */
   g_array_remove_range (gpus, 0, 7);
   g_autoptr (PlanCluster) odd = exec_probe_describe (&host, gpus, 0, NULL);
   ck_assert_str_eq (odd->device_name, "imagined-gpu-1");
@@ -269,7 +268,7 @@ START_TEST (no_driver_is_no_gpu)
 }
 END_TEST
 
-/* A library that is there and is not NVML. */
+/* A library that can be loaded, but is not NVML. */
 START_TEST (another_library_is_refused)
 {
   g_autoptr (GError) error = NULL;
@@ -279,7 +278,7 @@ START_TEST (another_library_is_refused)
 }
 END_TEST
 
-/* Every shipped device but the one that only one company has. */
+/* Every shipped device has a driver's name, but one that a single company has. */
 START_TEST (names_of_drivers_are_shipped)
 {
   ck_assert_str_eq (exec_gpu_shipped ("NVIDIA H100 80GB HBM3"), "h100-80gb");
@@ -313,7 +312,7 @@ START_TEST (processors_are_shared)
 }
 END_TEST
 
-/* Four cores: a rank's rate grows up to what it has of them. */
+/* Four cores: a rank's rate grows up to its share of them. */
 START_TEST (ranks_have_threads)
 {
   static const struct
@@ -341,8 +340,8 @@ START_TEST (fingerprint_is_of_what_stays)
 {
   g_auto (ExecHost) a = host_of ("Imagined CPU"), b = host_of ("Imagined CPU"),
                     other = host_of ("Imagined CPU 2");
-  b.clock_hz = 3e9;            /* of the moment */
-  b.memory_bytes -= 123456789; /* what a kernel keeps */
+  b.clock_hz = 3e9;            /* the clock rate of the moment */
+  b.memory_bytes -= 123456789; /* a kernel keeps some memory for itself */
   g_autoptr (PlanCluster) of_a = exec_probe_describe (&a, NULL, 1, NULL);
   g_autoptr (PlanCluster) of_b = exec_probe_describe (&b, NULL, 4, NULL);
   g_autoptr (PlanCluster) of_other = exec_probe_describe (&other, NULL, 1, NULL);
@@ -365,7 +364,8 @@ START_TEST (this_machine)
 }
 END_TEST
 
-/* What joins several is assumed, and said to be, unless the kernel names a port; text keeps it. */
+/* The network between several machines is assumed, which is said, unless the kernel names a port;
+ * the text keeps that. */
 START_TEST (machines_like_this_one)
 {
   g_autoptr (GError) error = NULL;

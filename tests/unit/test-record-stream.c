@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When blocks that collectives used come free, by hand. */
+/* When blocks that collectives used become free (record_stream), compared with times worked out by
+ * hand. */
 #include "config.h"
 
 #include "planner/lower/lower.h"
@@ -69,8 +70,8 @@ assert_next (Case *c, guint32 expected)
   ck_assert_uint_eq (block, expected);
 }
 
-/* The device takes four times as long: it is through with a launch when four times as many have
- * been issued. */
+/* The device takes four times as long as the host: it finishes a launch when four times as many
+ * have been issued. */
 START_TEST (comes_free_when_the_device_is_there)
 {
   Case c = case_new (&waits, 10, 40);
@@ -90,7 +91,7 @@ START_TEST (comes_free_when_the_device_is_there)
 }
 END_TEST
 
-/* However slow it is, no more launches wait than its queue holds. */
+/* However slow the device is, no more launches wait than its queue holds. */
 START_TEST (the_queue_bounds_the_lead)
 {
   Case c = case_new (&waits, 1, 1000000);
@@ -121,7 +122,7 @@ START_TEST (a_step_ends_with_nothing_waiting)
 }
 END_TEST
 
-/* By the rule, asked at every turn: launches that are done when so many are issued. */
+/* How many launches are done when so many have been issued, by applying the rule at every step. */
 static guint64
 n_done (gint64 host_ns, gint64 device_ns, guint64 issued)
 {
@@ -129,7 +130,7 @@ n_done (gint64 host_ns, gint64 device_ns, guint64 issued)
   return MAX (share, issued > SIM_RECORD_STREAM_MOST ? issued - SIM_RECORD_STREAM_MOST : 0);
 }
 
-/* More wait than there is room for at first, and steps end between. */
+/* At first more launches wait than there is room for, and steps end in between. */
 START_TEST (each_comes_free_at_its_moment)
 {
   static const gint64 paces[][2]
@@ -164,8 +165,8 @@ START_TEST (each_comes_free_at_its_moment)
 }
 END_TEST
 
-/* What no collective used, what a host that is behind gives back, and what another framework's
- * allocator is given. */
+/* Blocks become free at once if no collective has used them, if the host frees them while it is
+ * behind, or in another framework's allocator. */
 START_TEST (others_come_free_at_once)
 {
   static const struct
@@ -185,7 +186,7 @@ START_TEST (others_come_free_at_once)
 }
 END_TEST
 
-/* Repeats count as often as they run; what overlaps compute is not in its way. */
+/* Repeated ops count as often as they run; ops that overlap compute do not delay it. */
 START_TEST (the_pace_is_that_of_a_step)
 {
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 2);
@@ -214,8 +215,8 @@ START_TEST (the_pace_is_that_of_a_step)
 }
 END_TEST
 
-/* Within a tensor-parallel group a device that its own host keeps waiting waits for the slowest
- * one. */
+/* Within a tensor-parallel group a device that is kept waiting by its own host waits for the
+ * slowest host. */
 START_TEST (the_slowest_host_sets_the_pace)
 {
   g_autoptr (PlanSchedule) schedule = schedule_new ();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks as threads that find each other over the loopback; strangers, ranks that do not come, and
- * such as come twice. */
+/* Ranks as threads that find each other over the loopback; with strangers, ranks that do not come,
+ * and ranks that come twice. */
 #include "config.h"
 
 #include "exec/comm/rendezvous.h"
@@ -36,7 +36,7 @@ meet (gpointer data)
   return NULL;
 }
 
-/* So many of them at once, of `ranks`; `number` says which rank each is. */
+/* Runs `n` ranks at once, of `ranks`; `number` gives each one's rank. */
 static void
 run (One *ones, guint n, guint ranks, const guint *number, const char *meeting, guint timeout_s)
 {
@@ -121,7 +121,7 @@ START_TEST (a_rank_comes_once)
 }
 END_TEST
 
-/* Words that no rank says. */
+/* Sends words that no rank sends. */
 static gpointer
 disturb (gpointer data)
 {
@@ -183,7 +183,7 @@ static const struct
   guint8 is_here[4];
 } rolls[] = { { 1, 60, { 1 } }, { 3, 60, { 1, 1, 1 } }, { 4, 1, { 1, 0, 1, 0 } } };
 
-/* All who are there hear of all, and of who is not. */
+/* All ranks that have come learn which ranks have come, and which have not. */
 START_TEST (a_roll_names_who_is_there)
 {
   const guint ranks = rolls[_i].ranks;

@@ -3,7 +3,7 @@
 
 #include "tests/unit/test-plan-case.h"
 
-/* One plan per rule that breaks it, and the rule that must speak first. */
+/* One plan per rule that breaks it; the first message must be that rule's. */
 static const struct
 {
   const char *rule, *cluster, *words;
@@ -255,7 +255,7 @@ START_TEST (rule_speaks)
 }
 END_TEST
 
-/* Models that are described, but not planned yet, or not with these settings. */
+/* Models that can be described, but not planned yet, or not with these settings. */
 static const struct
 {
   const char *rule, *model, *words;
@@ -410,7 +410,7 @@ START_TEST (graphs_need_gpus)
 }
 END_TEST
 
-/* What a rule says of a day holds from that day on. */
+/* A rule with a date holds from that date on. */
 START_TEST (rules_keep_their_dates)
 {
   static const struct
@@ -453,7 +453,8 @@ START_TEST (message_in_full)
 }
 END_TEST
 
-/* What no version could do is said before what this one cannot do yet. */
+/* Plans that no version could run are refused with that reason before those that only this version
+ * cannot run yet. */
 START_TEST (illegal_comes_before_unbuilt)
 {
   gboolean unbuilt = FALSE;
@@ -470,7 +471,7 @@ START_TEST (illegal_comes_before_unbuilt)
 }
 END_TEST
 
-/* One that a test of its own breaks, on a cluster of processors. */
+/* A rule that only a test of its own breaks, on a cluster of CPUs. */
 static const char *const hidden[] = { "graphs-need-gpus", NULL };
 
 START_TEST (every_rule_is_tested)
@@ -513,7 +514,7 @@ static const struct
     "grad_comm=bf16" },
   { "llama3.1-405b", "dgx-b200:512", "gbs=4096 comm_unit=1000000 nccl=2.27" },
   { "llama2-7b", "l40s:4", "gbs=16 strategy=optim compute=fp32" },
-  { "mistral-7b", "dgx-h100", "gbs=8 seq=4096" }, /* its window is as long */
+  { "mistral-7b", "dgx-h100", "gbs=8 seq=4096" }, /* its window is as long as the sequences */
 };
 
 START_TEST (legal_plan_passes_and_stays)
@@ -529,7 +530,7 @@ START_TEST (legal_plan_passes_and_stays)
 }
 END_TEST
 
-/* A CPU needs no rates to run a plan. */
+/* Plans for a CPU need no rates. */
 START_TEST (cpu_without_rates)
 {
   g_autoptr (PlanCluster) cluster

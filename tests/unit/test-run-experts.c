@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Published rows by their names in db/data/runs.csv: of those with experts, which model and plan
- * each is, or why it is none; of all, that no group and no newer source is half to fit and half to
- * report. */
+/* Published runs, by their row names in db/data/runs.csv: for those with experts, which model and
+ * plan each one is, or why it is none; for all, that no group and no newer source has rows both to
+ * fit and to report. */
 #include "config.h"
 
 #include "planner/runs/run-table.h"
@@ -55,12 +55,12 @@ forget_rows (void)
 
 #define LATENT "heads=128,kv_heads=128,head_dim=192,vocab=129280,"
 
-/* `plan` has words that are in its text, or not behind !. */
+/* `plan` has words that the plan's text contains, and behind ! words that it does not contain. */
 static const struct
 {
   const char *row, *model, *plan, *remarks;
 } known[] = {
-  /* A capacity factor of 1 drops what is above the mean. */
+  /* A capacity factor of 1 drops rows above the mean. */
   { "mlm-0777",
     "family=deepseek_v3,layers=16,hidden=2560,ffn=12288,heads=32,kv_heads=32,head_dim=192,"
     "vocab=132512,max_seq=4096,experts=72,expert_ffn=1536,shared_ffn=3072,"
@@ -88,7 +88,7 @@ static const struct
   { "bridge-0158", NULL,
     "ep=8 moe_dispatcher=hybridep moe_router_fusion=on !moe_imbalance= compute=mxfp8",
     "moe_permute_fusion is not known: on is assumed" },
-  /* torchtitan has no setting that its rows could lack. */
+  /* torchtitan has no setting that its rows could leave out. */
   { "moe-0001",
     "family=deepseek_v2,layers=27,hidden=2048,ffn=10944,heads=16,kv_heads=16,head_dim=192,"
     "vocab=102400,max_seq=4096,expert_ffn=1408,shared_ffn=2816,dense_layers=1,q_lora=0",
@@ -149,7 +149,7 @@ START_TEST (row_is_a_plan)
 }
 END_TEST
 
-/* What the columns cannot say. */
+/* Remarks on what a row's columns cannot express. */
 START_TEST (other_rows_say_why)
 {
   static const struct
@@ -159,7 +159,8 @@ START_TEST (other_rows_say_why)
     { "dgxc-0002", "family grok: norms and an activation that are not in the columns" },
     { "mlm-0683", "family hybrid: layers without attention" },
     { "mlm-0539", "attention=unfused" },
-    { "mlm-0583", "attention=unfused" }, /* in a container without a deterministic fused one */
+    { "mlm-0583",
+      "attention=unfused" }, /* in a container that has no deterministic fused attention */
     { "bridge-0026", "recompute is not known" },
     { "bridge-0068", "experts in mxfp8: their recipe has since 26.08" },
   };
@@ -172,7 +173,7 @@ START_TEST (other_rows_say_why)
 }
 END_TEST
 
-/* Every row with experts is a plan or has a reason that is one of a few. */
+/* Every row with experts is a plan or has one of a few reasons. */
 START_TEST (rows_with_experts_are_read)
 {
   GHashTableIter iter;
@@ -195,14 +196,14 @@ START_TEST (rows_with_experts_are_read)
 }
 END_TEST
 
-/* Sources that were read before 2026-11-26, whose groups were divided one by one. */
+/* Sources that were read before 2026-11-26, whose groups were assigned one by one. */
 static const char *const divided[]
     = { "atorch", "bigsci",  "bridge", "dgxc",    "fms",   "foundry", "internevo", "llmc",
         "llmq",   "maxtext", "mlm",    "mlmdoc",  "moe",   "nemo",    "nt",        "pr3067",
         "pr4133", "pub",     "sc",     "simumax", "titan", "torchao", NULL };
 
-/* A group is to fit or to report, and a source that came later is as a whole: the last digit of the
- * SHA-1 of its name says which (docs/adding.md). */
+/* A group is used to fit or to report, and a newer source is used as a whole for one of these: the
+ * last digit of the SHA-1 of its name says which (docs/adding.md). */
 START_TEST (nothing_is_split)
 {
   g_autoptr (GHashTable) uses = g_hash_table_new (g_str_hash, g_str_equal);

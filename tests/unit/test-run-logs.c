@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logs of runs: events as TensorBoard reads them, by a reader of their format that shares nothing
- * with their writer; and lines of steps. */
+/* Logs of runs: events as TensorBoard reads them, read here by a reader of their format that shares
+ * no code with their writer; and lines of steps. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -15,7 +15,7 @@
 
 /* --- events ------------------------------------------------------------------------------- */
 
-/* CRC-32C by the book: the remainder of a long division, bit by bit. */
+/* CRC-32C by its definition: the remainder of a long division, bit by bit. */
 static guint32
 masked_crc (const guint8 *data, gsize length)
 {
@@ -151,7 +151,7 @@ START_TEST (events_are_read_back)
   ck_assert (plan_event_file_add (file, 1.7e9, 1, first, 2, &error));
   ck_assert (plan_event_file_add (file, 1.7e9, 300, second, 1, &error));
   g_autofree char *path = g_strdup (plan_event_file_path (file));
-  g_autofree char *events = read_events (path); /* while it is still being written */
+  g_autofree char *events = read_events (path); /* while the file is still being written */
   ck_assert_str_eq (events, "version brain.Event:2\n"
                             "step 1\nloss 5.5\ngrad_norm 0.100000001\n"
                             "step 300\nloss -0.00100000005\n");
@@ -198,7 +198,7 @@ START_TEST (runs_and_steps_are_read)
   ck_assert_str_eq (one->state, "failed");
   ck_assert_str_eq (one->message, "why");
   ck_assert_int_eq (one->measured_ns, 9);
-  ck_assert (two->state == NULL && two->steps->len == 1 && two->line == 6); /* it was killed */
+  ck_assert (two->state == NULL && two->steps->len == 1 && two->line == 6); /* the run was killed */
 }
 END_TEST
 

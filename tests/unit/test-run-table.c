@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A2 of Megatron-LM PR #3067, in the columns that matter. */
+/* Run A2 of Megatron-LM PR #3067, in the columns that matter. */
 static const char header[]
     = "row_id,group,use,stack,stack_date,source,quality,family,layers,hidden,ffn,heads,kv_heads,"
       "head_dim,vocab,tied,seq,gpu,gpus,gpus_per_node,mbs,gbs,tp,sp,pp,vpp,cp,ep,experts,topk,"
@@ -24,7 +24,7 @@ static const char a2[]
       "ce_fusion="
       "yes";
 
-/* The rows and complaints of a table; the table is kept for what rows borrow from it. */
+/* The rows and complaints of a table; rows borrow texts from the table, which is kept for that. */
 typedef struct
 {
   PlanRunTable *table;
@@ -93,7 +93,7 @@ table_with (const char *changes)
   return g_strdup_printf ("%s\n%s\n", header, row);
 }
 
-/* The only row of it, which has a cluster. */
+/* The only row of the table, which has a cluster. */
 static const PlanRunRow *
 read_placed (Read *read, const char *changes)
 {
@@ -133,7 +133,7 @@ START_TEST (a_row_is_a_plan)
 }
 END_TEST
 
-/* What a change of cells makes of the plan's text, or why there is none, or what is wrong. */
+/* Changed cells, and the plan's text that they lead to, or why there is none, or what is wrong. */
 static const struct
 {
   const char *changes, *plan, *skipped, *wrong, *remarks;
@@ -323,8 +323,8 @@ START_TEST (clusters_are_whole_nodes)
 }
 END_TEST
 
-/* Of nanotron's balanced pipelines it is not known where the loss was, once the public rule puts it
- * on a stage by itself. */
+/* For nanotron's balanced pipelines the stage of the loss is unknown where the public rule would
+ * put the loss on a stage by itself. */
 START_TEST (times_of_unknown_stages_do_not_count)
 {
   static const struct
@@ -379,7 +379,8 @@ START_TEST (networks_are_as_they_were_then)
 #undef SCAN
     { "stack=fsdp2|compute=bf16|param_gather=bf16|stack_date=2025-06|notes=", 5000, 400, NULL,
       "2.28" },
-  /* What a table was made with, where it says so, is not as late as its page. */
+  /* Where a table says which version it was made with, that date is used, not its page's, which is
+   * later. */
 #define PAGE \
   "stack=fsdp2|compute=bf16|param_gather=bf16|stack_date=2026-02|notes=|" \
   "source=pytorch/ao docs/source/workflows/training.md|"
@@ -402,7 +403,7 @@ START_TEST (networks_are_as_they_were_then)
 }
 END_TEST
 
-/* Neither a row's own mark nor a version of the page makes another site. */
+/* Neither a row's own mark nor a version of its page makes it another site. */
 START_TEST (sites_are_named_by_sources)
 {
   static const struct
@@ -433,7 +434,7 @@ START_TEST (tokens_stand_for_a_step)
 }
 END_TEST
 
-/* Each costs its row and no other. */
+/* Each error makes its own row unusable, and no other. */
 START_TEST (wrong_rows_cost_no_other)
 {
   g_auto (Read) read = { 0 };

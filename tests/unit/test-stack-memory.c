@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory under other stacks: what rests, by closed forms, and runs that others measured. */
+/* Memory under other stacks: between steps, by closed formulas; and runs that others measured. */
 #include "config.h"
 
 #include "planner/base/units.h"
@@ -31,8 +31,8 @@ memory_of (const char *model_spec, const char *cluster_spec, const char *words, 
   return trace->memory;
 }
 
-/* Bytes per parameter of one rank at rest, on 8 devices. The first term is whole on every rank of
- * the data-parallel group, the second is cut. */
+/* Bytes per parameter of one rank between steps, on 8 devices. The first term is whole on every
+ * rank of the data-parallel group, the second is sharded. */
 static const struct
 {
   const char *what, *words;
@@ -51,7 +51,7 @@ static const struct
   { "flat parameters", "stack=fsdp1", 0, 16, 1 },
   /* Weights 2, gradients in bf16 2 and in fp32 4, weights and moments in fp32 12. */
   { "ZeRO-0", "stack=nanotron strategy=no_shard", 20, 0, 1 },
-  /* Without DDP, whose gradients in bf16 are not there then. */
+  /* Without DDP there are no bf16 gradients of its own then. */
   { "ZeRO-1", "stack=nanotron strategy=optim", 6, 12, 1 },
   { "ZeRO-0 with tp=4", "stack=nanotron strategy=no_shard tp=4", 20, 0, 4 },
 };
@@ -65,7 +65,7 @@ START_TEST (rests_as_the_closed_form_says)
   const double share = (double)parameters / (double)rests[_i].tp;
   const double data_parallel = 8.0 / (double)rests[_i].tp;
   const double bytes = share * (rests[_i].whole + rests[_i].cut / data_parallel);
-  /* Norms are on every rank of a tensor-parallel group; vocabulary and shards are padded. */
+  /* Every rank of a tensor-parallel group has the norms; vocabulary and shards are padded. */
   const double found = (double)(m.allocated - fixed - m.resting[PLAN_CATEGORY_ACTIVATIONS]
                                 - m.resting[PLAN_CATEGORY_WORKSPACE]);
   ck_assert_msg (fabs (found / bytes - 1) < 0.001, "%s: %.0f bytes, not %.0f", rests[_i].what,
@@ -86,7 +86,7 @@ START_TEST (nanotron_keeps_gathered_sequences)
 }
 END_TEST
 
-/* One device: nothing is kept for a reduction. */
+/* With one device nothing is kept for a reduction. */
 START_TEST (nanotron_alone_keeps_eighteen_bytes)
 {
   guint64 fixed;
@@ -99,8 +99,8 @@ START_TEST (nanotron_alone_keeps_eighteen_bytes)
 }
 END_TEST
 
-/* Where the loss is most of the memory: bf16 logits and as much again, or three or four fp32
- * images. The bound of a search must know, too. */
+/* Plans in which the loss takes most of the memory: bf16 logits and as much again, or three or four
+ * fp32 images. The bound that a search uses has to include it. */
 START_TEST (a_fused_loss_keeps_no_wide_images)
 {
   static const struct
@@ -123,8 +123,8 @@ START_TEST (a_fused_loss_keeps_no_wide_images)
 }
 END_TEST
 
-/* Where the last micro batch alone reduces, whole gradients of the others are there in its loss: in
- * the format of reductions, or in that of the weights; one micro batch keeps none. */
+/* Where only the last micro batch reduces, whole gradients of the others are in memory during its
+ * loss: in the format of reductions, or in that of the weights; a single micro batch has none. */
 START_TEST (whole_gradients_wait_for_the_last_micro_batch)
 {
   static const struct
@@ -147,8 +147,8 @@ START_TEST (whole_gradients_wait_for_the_last_micro_batch)
 }
 END_TEST
 
-/* By foreach AdamW has the roots of all second moments beside both: with little else to hold, a
- * third of the optimizer's bytes at the peak. */
+/* AdamW by foreach has the roots of all second moments beside the moments: with little else in
+ * memory a third of the optimizer's bytes at the peak. */
 START_TEST (foreach_keeps_roots_of_second_moments)
 {
   static const struct
@@ -182,7 +182,8 @@ END_TEST
   "stack=megatron strategy=optim seq=4096 overlap_grad_reduce=off overlap_param_gather=off " \
   "grad_accum_fusion=on "
 
-/* op-sac keeps what attention made, but for a time not what cuDNN's did, which Blackwell uses. */
+/* op-sac keeps the results of attention, but for a time not those of cuDNN's, which Blackwell
+ * uses. */
 START_TEST (op_sac_did_not_know_all_attention)
 {
   static const struct
@@ -269,8 +270,8 @@ START_TEST (measured_runs_are_met)
 }
 END_TEST
 
-/* Megatron-LM's own test with experts of 2026-07 on four GB200 (mlm-0677, MiB); and by the
- * architecture, as Transformer Engine says, what the workspaces of grouped products add. */
+/* Megatron-LM's own test with experts of 2026-07 on four GB200 (mlm-0677, MiB); and what the
+ * workspaces of grouped products add on each architecture, as Transformer Engine documents them. */
 #define TINY_EXPERTS \
   "family=gpt2,layers=12,hidden=512,ffn=2048,heads=8,vocab=50688,max_seq=1024,activation=gelu," \
   "qkv_bias=off,proj_bias=off,mlp_bias=off,experts=8,topk=2,expert_ffn=1024,shared_ffn=512"
@@ -295,8 +296,8 @@ START_TEST (products_of_experts_have_workspaces)
 }
 END_TEST
 
-/* Plans of Megatron-FSDP whose peaks lie in the loss, in what selective recompute keeps, and in
- * what a backward pass gathers and reduces. */
+/* Plans of Megatron-FSDP whose peaks lie in the loss, in the activations that selective
+ * recomputation keeps, and in the gathers and reductions of a backward pass. */
 static const struct
 {
   const char *model, *cluster, *words;
@@ -311,7 +312,8 @@ static const struct
     "gbs=256 seq=4096 ep=8 sp=off recompute=full comm_unit=12000000000" },
 };
 
-/* A search lowers what a bound does not exclude, so a bound has to be near the peak. */
+/* A search lowers every plan that a bound does not exclude, so the bound has to be near the
+ * peak. */
 START_TEST (bounds_are_near_the_peak)
 {
   g_auto (TestCase) c = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whoever dies, fails or comes second while the store is written: nothing is lost or torn. */
+/* Processes that die, fail or are second while the store is written: nothing is lost or torn. */
 #include "config.h"
 
 #include "db/tables.h"
@@ -17,10 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a store goes through; each is one transaction. */
+/* The acts of a store's life; each is one transaction. */
 enum
 {
-  OPEN, /* makes the tables, or brings them up to date */
+  OPEN, /* makes the tables, or updates them to the newest version */
   BEGIN_RUN,
   ADD_STEPS,
   ADD_SIMULATED,
@@ -33,7 +33,7 @@ enum
   N_ACTS
 };
 
-static char *v1_dump; /* also what IMPORT_DUMP imports */
+static char *v1_dump; /* IMPORT_DUMP imports it, too */
 
 static const char imported[]
     = "{\"clusters\": [{\"name\": \"mine\", \"text\": \"nodes=1\", \"source\": \"me\","
@@ -125,7 +125,7 @@ act (Life *self, guint what, GError **error)
     }
 }
 
-/* Where a life begins. */
+/* The state in which a store's life begins. */
 enum
 {
   FROM_NOTHING,
@@ -154,7 +154,7 @@ make_start (guint start)
   return file_bytes (store_file);
 }
 
-/* The dump, but for what differs from life to life. */
+/* Appends a line of the dump, without what differs from life to life. */
 static void
 append (const char *text, gpointer user_data)
 {
@@ -188,14 +188,15 @@ restore (GBytes *start)
   g_remove (store_file);
   if (g_bytes_get_size (start) == 0)
     return;
-  file = g_fopen (store_file, "wb"); /* not by GLib, which waits for the disk */
+  file = g_fopen (store_file, "wb"); /* not by GLib, which would wait for the disk */
   ck_assert_ptr_nonnull (file);
   ck_assert_uint_eq (fwrite (g_bytes_get_data (start, NULL), 1, g_bytes_get_size (start), file),
                      g_bytes_get_size (start));
   ck_assert_int_eq (fclose (file), 0);
 }
 
-/* states[i]: after i acts. Nobody sees the store before it is opened. */
+/* Returns the states of the store: states[i] is that after i acts. Nobody looks at the store before
+ * it is opened. */
 static char **
 live_through (GBytes *start)
 {
@@ -215,7 +216,8 @@ live_through (GBytes *start)
   return states;
 }
 
-/* The act in which it broke off happened, or it did not. FSDPLAN_DEBUG_CHECK looks for faults. */
+/* Checks that the act that was interrupted has either happened as a whole, or not at all.
+ * FSDPLAN_DEBUG_CHECK looks for faults. */
 static void
 ck_assert_whole (char *const *states, guint n_done, guint start, guint call)
 {
@@ -231,13 +233,13 @@ ck_assert_whole (char *const *states, guint n_done, guint start, guint call)
                  call, n_done, state, states[n_done]);
 }
 
-/* Lives until the call at which it is killed; says after each act that it is done. */
+/* Runs the acts until the call at which the process is killed; reports each act that is done. */
 G_GNUC_NORETURN static void
 live_and_die (guint call, int how, int report)
 {
   Life life;
 
-  g_unsetenv ("FSDPLAN_DEBUG_CHECK"); /* whoever comes next checks */
+  g_unsetenv ("FSDPLAN_DEBUG_CHECK"); /* the process that opens the store next checks */
   life_begin (&life);
   vfs_fail_at (call, how);
   for (guint i = 0; i < N_ACTS; i++)
@@ -246,7 +248,7 @@ live_and_die (guint call, int how, int report)
   _exit (0);
 }
 
-/* FALSE: it lived to its end. */
+/* Runs a life that is killed at a call; FALSE: it ended before that call. */
 static gboolean
 kill_at (guint call, int how, guint *out_done)
 {
@@ -283,7 +285,7 @@ START_TEST (a_thousand_kills)
       g_autoptr (GBytes) bytes = make_start (start);
       g_auto (GStrv) states = live_through (bytes);
 
-      /* Every other call is torn; the others are in the next life. */
+      /* Every other call is torn in its middle; the next life tears the others. */
       for (guint call = 1, n_done;; call += stride, n_kills += stride)
         {
           restore (bytes);
@@ -307,7 +309,7 @@ static const struct
   { SQLITE_IOERR_FSYNC, "disk I/O error", 7 },
 };
 
-/* No call may fail unnoticed, unless nothing depended on it. */
+/* A failing call must be noticed, unless nothing depended on it. */
 START_TEST (failing_disk_leaves_a_whole_store)
 {
   g_autoptr (GBytes) bytes = make_start (FROM_A_STORE);
@@ -395,7 +397,7 @@ write_runs (guint n_runs)
   return store ? 0 : 1;
 }
 
-/* They race for making the tables, or for bringing them up to date, too. */
+/* The processes also race to make the tables, or to update them. */
 START_TEST (concurrent_writers_all_succeed)
 {
   enum
@@ -408,7 +410,8 @@ START_TEST (concurrent_writers_all_succeed)
   gint64 before;
 
   restore (start);
-  g_unsetenv ("FSDPLAN_DEBUG_CHECK"); /* at every commit it takes longer than the commit */
+  g_unsetenv (
+      "FSDPLAN_DEBUG_CHECK"); /* checking at every commit would take longer than the commit */
   before = _i == FROM_VERSION_1 ? 3 : 0;
   for (guint i = 0; i < WRITERS; i++)
     {
@@ -429,7 +432,7 @@ START_TEST (concurrent_writers_all_succeed)
 }
 END_TEST
 
-/* A process that says it is still at work, and is gone. */
+/* A process that marks a run as running, and disappears. */
 static gint64
 begin_and_vanish (const char *host)
 {
@@ -497,7 +500,7 @@ main (void)
     return EXIT_FAILURE;
   vfs_install ();
   tcase_add_checked_fixture (tcase, store_setup, store_teardown);
-  tcase_set_timeout (tcase, 0); /* by no clock */
+  tcase_set_timeout (tcase, 0); /* without a limit */
   tcase_add_test (tcase, a_thousand_kills);
   tcase_add_loop_test (tcase, failing_disk_leaves_a_whole_store, 0, G_N_ELEMENTS (failures));
   tcase_add_loop_test (tcase, failing_locks_are_named, 0, G_N_ELEMENTS (locks));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store as a file: made, brought up to date, refused, protected. */
+/* The store as a file: how it is made, updated, refused and protected. */
 #include "config.h"
 
 #include "db/plans.h"
@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* XDG_DATA_HOME, which GLib looks up once, is in it. */
+/* A folder that contains XDG_DATA_HOME, which GLib reads once. */
 static char *base;
 
 START_TEST (opening_again_changes_nothing)
@@ -32,7 +32,7 @@ START_TEST (opening_again_changes_nothing)
   after = file_bytes (store_file);
   ck_assert (g_bytes_equal (before, after));
 
-  /* Neither does a store in memory, which is as good as any. */
+  /* A store in memory makes no file either, and works as any other. */
   ck_assert_int_eq (store_begin_run (memory), 1);
   ck_assert (!g_file_test (":memory:", G_FILE_TEST_EXISTS));
 }
@@ -58,7 +58,7 @@ ck_assert_refused_and_untouched (PlanErrorCode code, const char *part)
 
 static const struct
 {
-  const char *sql; /* done to a fresh store */
+  const char *sql; /* run on a fresh store */
   PlanErrorCode code;
   const char *part;
 } refused[] = {
@@ -76,7 +76,7 @@ START_TEST (newer_and_foreign_databases_are_refused)
 }
 END_TEST
 
-/* The other program crashed, or holds the file open: its last writes are in its log only. */
+/* Another program has crashed, or holds the file open: its last writes are only in its log. */
 START_TEST (foreign_log_is_left_alone)
 {
   g_autofree char *log = g_strconcat (store_file, "-wal", NULL);
@@ -190,7 +190,7 @@ make_v1 (void)
   sql (store_file, text);
 }
 
-/* As the comment in store-v1.sql's INSERTs says. */
+/* Checks that the data of version 1 is kept, as the comment in store-v1.sql says. */
 static void
 ck_assert_v1_is_kept (DbStore *store)
 {
@@ -287,7 +287,7 @@ START_TEST (version_2_is_brought_up_to_date)
   ck_assert_int_eq (run.plan_id, 1);
   must (db_store_load_plan (store, 1, &plan, &error), &error, "load_plan");
   ck_assert_str_eq (plan.plan_text, "stack=native\nmbs=1\n");
-  /* The number of a plan that went with its run stays used. */
+  /* The number of a plan that was deleted with its run is not used again. */
   ck_assert_int_eq (sql (store_file, "SELECT seq FROM sqlite_sequence WHERE name = 'plan'"), 1);
   ck_assert_int_eq (store_begin_run (store), 4);
   ck_assert_int_eq (sql (store_file, "SELECT max (id) FROM plan"), 2);
@@ -376,7 +376,7 @@ START_TEST (faults_are_found)
 }
 END_TEST
 
-/* A copy that stopped in the middle, wherever; SQLite takes a single byte for nothing. */
+/* A copy that was cut off at any byte; SQLite takes a single byte for an empty file. */
 START_TEST (truncated_store_is_refused)
 {
   g_autoptr (GBytes) whole = NULL;
@@ -398,8 +398,8 @@ START_TEST (truncated_store_is_refused)
 }
 END_TEST
 
-/* Runs `action` in a process of somebody who owns nothing; what it says comes back, NULL: nothing
- * could be tried here. */
+/* Runs `action` in a process of a user who owns nothing; returns what it reports, NULL: that could
+ * not be tried here. */
 static char *
 as_nobody (char *(*action) (void))
 {
@@ -417,7 +417,7 @@ as_nobody (char *(*action) (void))
 
       if (geteuid () == 0 && (setgid (65534) != 0 || setuid (65534) != 0))
         _exit (1);
-      if (access (store_file, R_OK) != 0) /* the way there may be closed, too */
+      if (access (store_file, R_OK) != 0) /* its folder may be closed, too */
         _exit (1);
       said = action ();
       _exit (write (report[1], said, strlen (said)) < 0);
@@ -432,7 +432,7 @@ as_nobody (char *(*action) (void))
   return g_strndup (text, (gsize)n);
 }
 
-/* What a run says that should be stored; then whether what is there can be read. */
+/* The message of a run that should be stored; then whether the store can be read. */
 static char *
 write_then_read (void)
 {
@@ -489,7 +489,7 @@ fill_up (void)
   g_autoptr (DbStore) store = db_store_open (store_file, &error);
   const struct rlimit limit = { .rlim_cur = 200 * 1024, .rlim_max = 200 * 1024 };
 
-  signal (SIGXFSZ, SIG_IGN); /* as whoever starts programs under such a limit must */
+  signal (SIGXFSZ, SIG_IGN); /* a parent that sets such a limit has to ignore the signal */
   if (!store || setrlimit (RLIMIT_FSIZE, &limit) != 0)
     return g_strdup ("not opened");
   for (guint i = 0; i < 1000; i++)

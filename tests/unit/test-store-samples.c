@@ -78,7 +78,7 @@ file_bytes (const char *path)
   return g_bytes_new_take (contents, length);
 }
 
-/* SQL behind the store's back; returns the first column of the last row. */
+/* Runs SQL on the file directly; returns the first column of the last row. */
 gint64
 sql (const char *path, const char *text)
 {
@@ -101,7 +101,7 @@ sql (const char *path, const char *text)
   return value;
 }
 
-/* A run as the command line would make it: its texts on loan from the program. */
+/* A run as the command line would make it; its texts belong to the program. */
 DbRun
 sample_run (void)
 {
@@ -170,7 +170,7 @@ ck_assert_run_eq (const DbRun *a, const DbRun *b)
   ck_assert_int_eq (a->measured_step_ns, b->measured_step_ns);
 }
 
-/* Five ops on all four streams; a trace only needs their names. */
+/* Five ops on all four streams: a trace only needs their names. */
 PlanSchedule *
 sample_schedule (void)
 {
@@ -201,7 +201,7 @@ sample_schedule (void)
   return schedule;
 }
 
-/* Every field differs from every other; numbers from both ends of their range. */
+/* A trace in which all fields differ, with numbers from both ends of their range. */
 PlanTrace *
 sample_trace (const PlanSchedule *schedule, const char *origin, guint n_spans)
 {
@@ -237,7 +237,7 @@ sample_trace (const PlanSchedule *schedule, const char *origin, guint n_spans)
   return trace;
 }
 
-/* The records have no padding, so memory tells. */
+/* Compares traces; their records have no padding, so memory can be compared. */
 void
 ck_assert_trace_eq (const PlanTrace *a, const PlanTrace *b)
 {

@@ -1,5 +1,5 @@
-/* What the tests of the store share: a folder per test, samples of all that is stored, and looks at
- * the file behind the store's back. */
+/* Shared by tests of the store: a folder per test, samples of all that is stored, and direct reads
+ * of the file. */
 #pragma once
 #include "db/runs.h"
 #include "db/traces.h"
@@ -7,28 +7,29 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Of the test that runs: an empty folder, and a file in it. */
+/* An empty folder for the running test, and a file name in it. */
 extern char *folder;
 extern char *store_file;
 void store_setup (void);
 void store_teardown (void);
 void store_remove_tree (const char *path);
 
-/* Fails the test on an error, which is looked at after the call; `what` names that. */
+/* Fails the test if a call has failed, which `what` names. The error is a pointer, as the call sets
+ * it first. */
 void must (gboolean ok, GError *const *error, const char *what);
 
-/* The error has that code, and says that. */
+/* Checks that the error has that code and message. */
 void ck_assert_refused (const GError *error, PlanErrorCode code, const char *part);
 
-/* SQL behind the store's back; returns the first column of the last row. */
+/* Runs SQL on the file directly; returns the first column of the last row. */
 gint64 sql (const char *path, const char *text);
 
 GBytes *file_bytes (const char *path);
 
-/* `store_file` as a store, made when it is not there. */
+/* Opens `store_file` as a store; makes it if it does not exist. */
 DbStore *store_open (void);
 
-/* A run as the command line would make it: its texts on loan from the program. */
+/* A run as the command line would make it; its texts belong to the program. */
 DbRun sample_run (void);
 gint64 store_begin_run (DbStore *store);
 void store_add_step (DbStore *store, gint64 run_id, gint64 step);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever a store holds survives being exported and imported; nothing else gets in. */
+/* Everything in a store survives being exported and imported, and nothing else can be imported. */
 #include "config.h"
 
 #include "db/plans.h"
@@ -29,7 +29,7 @@ dump_of (DbStore *store)
   return g_string_free (dump, FALSE);
 }
 
-/* Check has no room for long texts: shows where they part. */
+/* Compares texts that are too long for Check's messages: shows where they differ. */
 static void
 ck_assert_texts_eq (const char *a, const char *b, int seed)
 {
@@ -59,7 +59,7 @@ try_import (DbStore *store, const char *text, gboolean is_dry_run, DbImport *res
   return db_store_import (store, &source, 1, is_dry_run, result, error);
 }
 
-/* Texts that somebody might be careless about. */
+/* Random texts of characters that are easily mishandled. */
 static char *
 random_text (GRand *rand)
 {
@@ -131,7 +131,7 @@ add_random_run (DbStore *store, GRand *rand)
     g_free (texts[i]);
 }
 
-/* Everything but runs comes in by import. */
+/* Imports everything but runs. */
 static const char others[]
     = "{\"clusters\": [{\"name\": \"mine\", \"text\": \"nodes=1\\n\", \"source\": \"\","
       " \"created\": \"2026-01-01T00:00:00Z\"}],"
@@ -189,7 +189,7 @@ START_TEST (sql_makes_the_same_store)
   import (copy, dump);
   again = dump_of (copy);
   ck_assert_texts_eq (dump, again, _i);
-  /* A second time adds nothing. */
+  /* Importing a second time adds nothing. */
   twice = import (copy, dump);
   for (DbKind kind = 0; kind < DB_N_KINDS; kind++)
     ck_assert_uint_eq (twice.added[kind], 0);
@@ -199,7 +199,7 @@ START_TEST (sql_makes_the_same_store)
 }
 END_TEST
 
-/* As RFC 4180 has it, written without looking at the program's own. */
+/* Prints CSV by RFC 4180, written without using the program's own code. */
 static char *
 print_csv (const DbTable *table)
 {
@@ -267,7 +267,7 @@ START_TEST (csv_makes_the_same_rows)
 }
 END_TEST
 
-/* Two stores that both began to count at 1. */
+/* Joins two stores, both of which began to count at 1. */
 START_TEST (stores_are_joined)
 {
   g_autoptr (DbStore) mine = store_open ();
@@ -292,7 +292,8 @@ START_TEST (stores_are_joined)
   must (kept != NULL, &error, "load_trace");
   ck_assert_trace_eq (trace, kept);
 
-  /* It was running; when it has ended, so has ours, and an old export does not undo that. */
+  /* The run was running in both; when it has ended in one, importing that ends it in the other, and
+   * an older export does not undo that. */
   store_add_step (theirs, 1, 2);
   must (db_store_finish_run (theirs, 1, "done", NULL, 5, 6, &error), &error, "finish_run");
   ended = dump_of (theirs);
@@ -461,7 +462,7 @@ START_TEST (what_was_measured_is_never_changed)
 }
 END_TEST
 
-/* The best predictions are those of rows that were fitted to: reporting must not see any. */
+/* The best predictions are those of rows that were fitted: reports must not use any of these. */
 START_TEST (report_rows_are_never_fitted_to)
 {
   g_autoptr (DbStore) store = store_open ();

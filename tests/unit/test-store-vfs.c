@@ -15,7 +15,7 @@ static int how_it_ends, lock_code;
 typedef struct
 {
   sqlite3_file base;
-  sqlite3_file *real; /* right behind */
+  sqlite3_file *real; /* the real file, directly behind this struct */
 } File;
 
 static sqlite3_file *
@@ -24,7 +24,7 @@ real_of (sqlite3_file *file)
   return ((File *)(gpointer)file)->real;
 }
 
-/* What the call is to return; SQLITE_OK: go on. */
+/* What the call has to return; SQLITE_OK: it continues normally. */
 static int
 next_call (void)
 {
@@ -52,7 +52,7 @@ file_write (sqlite3_file *file, const void *bytes, int n, sqlite3_int64 at)
 {
   const int code = next_call ();
 
-  if (code != SQLITE_OK) /* half of it is written, whatever becomes of it */
+  if (code != SQLITE_OK) /* half of the data is written, whatever happens to it then */
     real_of (file)->pMethods->xWrite (real_of (file), bytes, n / 2, at);
   if (code == VFS_KILL_TORN)
     kill (getpid (), SIGKILL);
@@ -171,7 +171,7 @@ vfs_delete (sqlite3_vfs *self, const char *name, int syncs)
   return real_vfs->xDelete (real_vfs, name, 0);
 }
 
-/* Whoever waits for a lock that never comes does so at once. */
+/* Does not sleep, so that waiting for a lock that never comes ends at once. */
 static int
 vfs_sleep (sqlite3_vfs *self, int us)
 {

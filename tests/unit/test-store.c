@@ -70,12 +70,12 @@ START_TEST (runs_are_listed_newest_last)
       must (db_store_load_run (store, id[i], &alone, &error), &error, "load_run");
       ck_assert_run_eq (&g_array_index (runs, DbRun, i), &alone);
     }
-  /* All three are of one plan, which is kept once. */
+  /* All three runs have the same plan, which is stored once. */
   ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM plan"), 1);
 }
 END_TEST
 
-/* Answers of that many plans; the first is that of sample_run. */
+/* Stores a question with its answers; the first answer is sample_run's plan. */
 static void
 add_query (DbStore *store, const char *question, DbAnswer *answers, guint n)
 {
@@ -133,7 +133,7 @@ START_TEST (plans_are_shared_and_go_with_the_last)
   ck_assert (!db_store_find_run_plan (store, 1, &id, &error));
   ck_assert_refused (error, PLAN_ERROR_INVALID, "there is no run 1");
   g_clear_error (&error);
-  /* A number that was seen once never means another plan. */
+  /* A plan's number never means another plan later. */
   add_query (store, "--gbs 8", answers, 2);
   ck_assert_int_eq (answers[1].plan_id, 3);
 }
@@ -167,7 +167,7 @@ START_TEST (steps_come_back_as_stored)
                  || (isnan (step->eval_loss) && isnan (steps[i].eval_loss)));
     }
 
-  /* All or none: the new step goes with the one that is there already. */
+  /* All steps are stored or none: the new one fails with the one that is there already. */
   ck_assert (!db_store_add_steps (store, id, again, G_N_ELEMENTS (again), &error));
   ck_assert_refused (error, PLAN_ERROR_INVALID, "cannot store step 1 of run 1");
   g_clear_error (&error);
@@ -215,7 +215,7 @@ START_TEST (trace_of_another_schedule_leaves_no_mark)
   ck_assert_refused (error, PLAN_ERROR_INVALID, "node 1000");
   ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM trace"), 0);
   ck_assert_int_eq (sql (store_file, "SELECT count (*) FROM trace_op"), 0);
-  /* The store goes on working. */
+  /* The store still works. */
   store_begin_run (store);
 }
 END_TEST
@@ -249,7 +249,7 @@ START_TEST (deleting_takes_all_of_a_run_and_no_more)
                                      " + (SELECT count (*) FROM trace_memory)"
                                      " + (SELECT count (*) FROM trace_sample)"),
                     0);
-  /* An id that was seen once never means another run. */
+  /* A run's id never means another run later. */
   ck_assert_int_gt (store_begin_run (store), id[1]);
 }
 END_TEST

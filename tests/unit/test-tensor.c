@@ -8,7 +8,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* Products of a step that run while the tensor-parallel group communicates. */
+/* Counts the products of a step that run while the tensor-parallel group communicates. */
 static guint
 products_beside_exchanges (const PlanSchedule *schedule)
 {
@@ -53,7 +53,8 @@ START_TEST (sequences_are_exchanged_beside_products)
 }
 END_TEST
 
-/* Of a step: how often an op runs on the tensor-parallel stream, and what products compute. */
+/* Counts how often an op runs on the tensor-parallel stream in a step, and the FLOPs of
+ * products. */
 static void
 count_products (const PlanSchedule *schedule, guint *out_exchanges, guint *out_sums,
                 double *out_flops)
@@ -79,8 +80,8 @@ START_TEST (user_buffers_take_products_apart)
   static const struct
   {
     const char *words;
-    guint gathers, sums; /* of a layer, by pieces */
-    double bytes;        /* of ten buffers, per token and hidden element */
+    guint gathers, sums; /* of a layer, in pieces */
+    double bytes;        /* bytes of ten buffers, per token and hidden element */
   } rows[] = { { "stack=megatron-fsdp", 4, 2, 20 },
                { "stack=megatron strategy=optim", 4, 2, 20 },
                { "stack=megatron strategy=optim compute=fp8-delayed param_gather=fp8", 4, 2, 14 },
@@ -146,7 +147,7 @@ START_TEST (symmetric_memory_takes_products_apart)
                      error ? error->message : "");
       count_products (schedule, &exchanges, &sums, &flops);
       ck_assert_msg (exchanges == 2 * 32 * rows[_i].products * 3, "%s: %u", words, exchanges);
-      /* in two micro batches: of embedding and head, and of two gradients of a layer */
+      /* in two micro batches: sums of embedding and head, and of two gradients of a layer */
       ck_assert_uint_eq (sums, 2 * (2 + 2 * 32));
       ck_assert_double_eq_tol (flops / all_flops, 1, 1e-12);
     }
@@ -155,8 +156,8 @@ START_TEST (symmetric_memory_takes_products_apart)
 }
 END_TEST
 
-/* Transformer Engine turns a weight once per step where it keeps what it turned; Megatron-FSDP
- * drops it with the unit, in each pass. */
+/* Transformer Engine transposes a weight once per step where it keeps the result; Megatron-FSDP
+ * frees that with the unit, so it is made in each pass. */
 START_TEST (weights_are_turned_as_often_as_they_are_dropped)
 {
   static const struct
@@ -186,8 +187,8 @@ START_TEST (weights_are_turned_as_often_as_they_are_dropped)
 }
 END_TEST
 
-/* Megatron-FSDP registers what stays and the buffers that units take turns with: embedding and
- * head, where they are gathered and reduced, go the ordinary way. */
+/* Megatron-FSDP registers permanent buffers and those that units use by turns; embedding and head,
+ * where they are gathered and reduced, are sent without registered buffers. */
 START_TEST (pools_alone_are_registered)
 {
   static const PlanStack pools

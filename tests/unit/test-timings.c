@@ -67,7 +67,7 @@ START_TEST (between_sizes_by_hand)
 }
 END_TEST
 
-/* A start, the traffic of three matrices, and arithmetic: linear in each size. */
+/* A time with a constant, the traffic of three matrices, and arithmetic: linear in each size. */
 static double
 law (double m, double n, double k)
 {
@@ -110,7 +110,7 @@ START_TEST (what_differs_in_kind_is_not_alike)
 }
 END_TEST
 
-/* Two ranks of one node are not two that lie on two; nor does either stand for the other. */
+/* Two ranks on one node differ from two on two nodes: neither timing is used for the other. */
 START_TEST (levels_are_apart)
 {
   SimTiming inside = gather (100, 2, 500), across = gather (100, 2, 9000);
@@ -121,7 +121,7 @@ START_TEST (levels_are_apart)
   expect (both, inside, 0, 500, SIM_TIMED_AS_IS);
   expect (both, across, 0, 9000, SIM_TIMED_AS_IS);
   ck_assert (!knows (one, across));
-  inside.nodes = 1; /* the same as not said */
+  inside.nodes = 1; /* 1 means the same as unset */
   ck_assert (knows (one, inside));
 }
 END_TEST
@@ -135,7 +135,8 @@ START_TEST (the_newest_counts)
 }
 END_TEST
 
-/* Beside more ranks than were timed it takes as long, until they have to share cores. */
+/* With more ranks at work than were timed an op takes the same time, until they have to share
+ * cores. */
 START_TEST (ranks_share_cores)
 {
   const SimTiming rows[] = { copy (100, 1, 50), copy (100, 2, 70), gather (100, 2, 500) };
@@ -144,15 +145,15 @@ START_TEST (ranks_share_cores)
   expect (timings, copy (100, 2, 0), 4, 70, SIM_TIMED_AS_IS);
   expect (timings, copy (100, 4, 0), 4, 70, SIM_TIMED_BETWEEN);
   expect (timings, copy (100, 8, 0), 4, 140, SIM_TIMED_BETWEEN);
-  expect (timings, copy (100, 2, 0), 1, 70, SIM_TIMED_AS_IS); /* timed so: it shares already */
+  expect (timings, copy (100, 2, 0), 1, 70, SIM_TIMED_AS_IS); /* timed with sharing already */
   expect (timings, copy (100, 4, 0), 1, 140, SIM_TIMED_BETWEEN);
-  expect (timings, copy (100, 8, 0), 0, 70, SIM_TIMED_BETWEEN); /* who knows */
+  expect (timings, copy (100, 8, 0), 0, 70, SIM_TIMED_BETWEEN); /* the number of cores is unknown */
   expect (timings, gather (100, 2, 0), 4, 500, SIM_TIMED_AS_IS);
   ck_assert (!knows (timings, gather (100, 4, 0)));
 }
 END_TEST
 
-/* One head after the other: in proportion to their number. */
+/* Attention works on one head after the other: its time is proportional to their number. */
 START_TEST (attention_is_by_head)
 {
   SimTiming row
@@ -169,7 +170,7 @@ START_TEST (attention_is_by_head)
 }
 END_TEST
 
-/* Holes are filled, noise is smoothed: nothing is negative, and more never takes less. */
+/* Gaps are filled and noise is smoothed: no time is negative, and more never takes less. */
 START_TEST (times_are_positive_and_never_fall)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -260,8 +261,8 @@ processors (guint nodes, GError **error)
   return plan_cluster_parse (text, "test", error);
 }
 
-/* The cost model takes them first, as a step keeps them. Issuing is in what was timed on a
- * processor; on a GPU it is the host's, as without. */
+/* The cost model prefers timings, scaled as rates are within a step. Issuing is included in what
+ * was timed on a CPU; on a GPU the host's cost of issuing is added as usual. */
 START_TEST (costs_are_what_was_timed)
 {
   const gboolean is_gpu = _i == 0;
@@ -293,8 +294,8 @@ START_TEST (costs_are_what_was_timed)
 }
 END_TEST
 
-/* A collective that was timed between GPUs takes what any does of processors and memory beside it.
- */
+/* A collective that was timed between GPUs takes the same share of multiprocessors and memory
+ * bandwidth as any other. */
 START_TEST (collectives_keep_their_share_of_a_gpu)
 {
   g_autoptr (GError) error = NULL;
@@ -319,8 +320,8 @@ START_TEST (collectives_keep_their_share_of_a_gpu)
 }
 END_TEST
 
-/* Groups of a cluster of two nodes, and what was timed at either level: each takes what is of as
- * many nodes as it reaches. */
+/* Groups in a cluster of two nodes, and timings at either level: each group uses those of as many
+ * nodes as it spans. */
 START_TEST (costs_are_of_the_level)
 {
   static const struct

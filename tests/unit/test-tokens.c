@@ -24,7 +24,7 @@ remove_folder (void)
   g_free (folder);
 }
 
-/* A file of `count` tokens 0, 3, 6, ... below `limit`; `odd` bytes more. */
+/* Makes a file of `count` tokens 0, 3, 6, ... below `limit`, and `odd` more bytes. */
 static char *
 make_file (const char *name, guint bytes, guint count, guint limit, guint odd)
 {
@@ -55,7 +55,7 @@ START_TEST (sequences_follow_one_another)
   g_autoptr (GError) error = NULL;
   g_autoptr (ExecTokens) file = exec_tokens_open (path, cases[_i].vocab, seq, &error);
   ck_assert_msg (file != NULL, "%s", error ? error->message : "");
-  ck_assert_uint_eq (exec_tokens_sequences (file), 4); /* 22 next tokens */
+  ck_assert_uint_eq (exec_tokens_sequences (file), 4); /* 22 tokens have a next one */
   for (guint64 s = 0; s < 9; s++)
     {
       ck_assert (exec_tokens_read (file, NULL, 5 * s, tokens, targets, &error));
@@ -70,7 +70,8 @@ START_TEST (sequences_follow_one_another)
 }
 END_TEST
 
-/* After a run with sequences of another length: no token is left out, and none comes twice. */
+/* Reading may begin at any token, as after a run with sequences of another length: no token is left
+ * out, and none comes twice. */
 START_TEST (any_token_may_be_the_first)
 {
   gint32 tokens[5], targets[5];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Topologies as NCCL and nvidia-smi write them: what is read, what follows, what is refused. */
+/* Topologies as NCCL and nvidia-smi write them: what is read from them, what is derived, and what
+ * is refused. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -70,7 +71,7 @@ START_TEST (reads_what_nccl_wrote)
 }
 END_TEST
 
-/* The kernel calls Amazon's ports by where they are. */
+/* The kernel names Amazon's ports by their place. */
 START_TEST (tells_whose_ports_they_are)
 {
   const char *top = g_getenv ("top_srcdir");
@@ -90,8 +91,8 @@ START_TEST (tells_whose_ports_they_are)
 }
 END_TEST
 
-/* Three of four L40S are far from the one port; two of them cross to it from the other processor,
- * and share what NCCL takes Sapphire Rapids' link to carry. */
+/* Three of four L40S are far from the only port; two of these reach it from the other processor,
+ * and share the bandwidth that NCCL assumes for Sapphire Rapids' link. */
 START_TEST (finds_who_is_far)
 {
   g_autoptr (PlanTopology) t = parse_file ("pcie.xml");
@@ -137,7 +138,8 @@ END_TEST
 #define NET(speed) \
   "<nic><net name=\"eth0\" dev=\"0\" speed=\"" speed "\" new=\"1\"><later/></net></nic>"
 
-/* A virtual machine's: no bridges, no rates of PCIe, pairs of bridged cards, a port at no card. */
+/* A virtual machine's topology: no bridges, no PCIe rates, pairs of bridged cards, a port that is
+ * near no card. */
 START_TEST (reads_a_virtual_machine)
 {
   g_autoptr (PlanTopology) t
@@ -156,7 +158,7 @@ START_TEST (reads_a_virtual_machine)
 }
 END_TEST
 
-/* Two trays of one NVLink domain in one file; a chip that is joined with its processor is near. */
+/* Two trays of one NVLink domain in one file; a GPU that is joined with its processor is near. */
 START_TEST (reads_several_hosts)
 {
 #define TRAY(hash) \
@@ -178,7 +180,7 @@ START_TEST (reads_several_hosts)
 }
 END_TEST
 
-/* Two hosts have GPUs at the same places on their buses, and links lead to those of their own. */
+/* Two hosts have GPUs at the same places on their buses; links lead to GPUs of the same host. */
 START_TEST (tells_equal_places_of_hosts_apart)
 {
 #define PAIR(hash) \
@@ -194,7 +196,8 @@ START_TEST (tells_equal_places_of_hosts_apart)
 }
 END_TEST
 
-/* Links between pairs are a GPU's own, as in DGX-1; uneven ones count with the least. */
+/* Links between pairs of GPUs are each GPU's own, as in DGX-1; where pairs differ the least
+ * counts. */
 START_TEST (counts_links_without_switches)
 {
   g_autoptr (PlanTopology) t = parse ("        GPU0    GPU1    GPU2    CPU Affinity\n"
@@ -223,7 +226,7 @@ START_TEST (tells_its_formats)
 }
 END_TEST
 
-/* Every message. */
+/* Texts for every message. */
 #define S "<system version=\"1\">\n"
 #define T "\tGPU0\tNIC0\n"
 static const struct
@@ -323,7 +326,7 @@ START_TEST (refuses_what_is_no_cluster)
 }
 END_TEST
 
-/* Ports go round: nobody gets a second user before all near ones have one. */
+/* Ports are dealt out in turns: none gets a second user before all near ones have one. */
 START_TEST (deals_ports_out)
 {
   g_autoptr (PlanTopology) t = parse ("GPU0 GPU1 GPU2 N0 N1\n"

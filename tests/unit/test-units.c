@@ -234,7 +234,8 @@ START_TEST (formats_real_shortest)
 }
 END_TEST
 
-/* Any locale with a comma will do; where the machine has none, the plain one is tried again. */
+/* Any locale with a decimal comma will do; where the machine has none, the plain locale is tried
+ * again. */
 START_TEST (locale_changes_nothing)
 {
   static const char *const locales[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "C" };

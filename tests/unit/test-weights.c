@@ -47,8 +47,8 @@ remove_folder (void)
   g_free (folder);
 }
 
-/* A file in the making. Every element is a number of its own: 1000 times the tensor's, plus row and
- * column by tens, exact in half precision too. */
+/* A file of weights that is being built. Every element is a different number: 1000 times the
+ * tensor's number, plus row and column by tens, which half precision represents exactly, too. */
 typedef struct
 {
   GString *header;
@@ -144,7 +144,7 @@ check (const ExecWeights *weights, PlanTensorRole role, guint count, const float
     }
 }
 
-/* What stacked matrices hold, row by row. */
+/* Checks stacked matrices, row by row. */
 static void
 check_stacked (const ExecWeights *weights, PlanTensorRole role, guint cols, guint n,
                const guint (*parts)[2])
@@ -165,7 +165,7 @@ START_TEST (llama_is_read)
   write_llama ((PlanDtype[]){ PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, PLAN_DTYPE_FP16 }[_i], 5);
   g_autoptr (ExecWeights) weights = exec_weights_open (folder, model, &error);
   ck_assert_msg (weights != NULL, "%s", error ? error->message : "");
-  if (_i == 1) /* eight bits do not hold these numbers */
+  if (_i == 1) /* eight bits cannot hold these numbers */
     return;
   check_stacked (weights, PLAN_TENSOR_EMBEDDING, 4, 1, (const guint[][2]){ { 1, 5 } });
   check_stacked (weights, PLAN_TENSOR_QKV, 4, 3,
@@ -231,8 +231,8 @@ END_TEST
 
 /* --- out again ----------------------------------------------------------------------------- */
 
-/* The tensors of a folder as the format says, by names: "FORMAT SHAPE BYTES"; of each also the file
- * that it is in. */
+/* Reads the tensors of a folder by the format's definition: by name "FORMAT SHAPE BYTES"; `files`
+ * gets the file of each. */
 static GHashTable *
 read_folder (const char *path, GHashTable *files)
 {
@@ -275,7 +275,7 @@ read_folder (const char *path, GHashTable *files)
   return found;
 }
 
-/* Where there is more than one file the index has each tensor's. */
+/* Checks that where there are several files the index has each tensor's. */
 static void
 check_index (const char *path, GHashTable *files, gboolean is_divided)
 {
@@ -294,7 +294,7 @@ check_index (const char *path, GHashTable *files, gboolean is_divided)
                      g_hash_table_size (files));
 }
 
-/* The files that were read are written again, whether to one file or to several. */
+/* The tensors that were read are written again, to one file or to several. */
 START_TEST (what_is_read_is_written)
 {
   const gboolean is_gpt2 = _i % 2, is_divided = _i / 2;
@@ -329,7 +329,7 @@ START_TEST (what_is_read_is_written)
 }
 END_TEST
 
-/* Nothing is left of what could not be written: a number that halves do not have. */
+/* A file is not kept if it could not be written: it has a number that half precision does not. */
 START_TEST (halves_that_overflow_are_refused)
 {
   g_autoptr (PlanModel) model = plan_model_new (LLAMA, NULL);
@@ -400,8 +400,8 @@ START_TEST (other_models_are_refused)
 }
 END_TEST
 
-/* Biases that the config denies, another layer, a scale beside quantised weights: each says that
- * the model is another one. */
+/* Biases that the config excludes, another layer, a scale beside quantised weights: each message
+ * says that the files are those of another model. */
 START_TEST (tensors_that_nothing_reads_are_refused)
 {
   static const struct
@@ -431,7 +431,8 @@ START_TEST (tensors_that_nothing_reads_are_refused)
 }
 END_TEST
 
-/* However many are made at once; gains are 1, and what is written to the residual is smaller. */
+/* Random weights depend on their place, not on how many are made at once; gains are 1, and weights
+ * that write to the residual are smaller. */
 START_TEST (random_ones_are_of_their_place)
 {
   g_autoptr (PlanModel) model = plan_model_new_preset ("llama-tiny", NULL);
