@@ -28,9 +28,10 @@ typedef struct
   guint64 whole, start; /* tokens of the whole sequence; number of its first one in the run */
 } Shape;
 
-#define FIRST_SITE 2 /* of a layer's sites the first that is a head's */
+#define FIRST_SITE 2 /* the sites of a layer before this one are no head's */
 
-/* Keys of another rank have come from as many ranks before this one as they made turns. */
+/* Keys of another rank have gone around the ring for as many turns as that rank is before this
+ * one. */
 static Shape
 shape_of (const ExecArgs *args, const ExecCpuAttentionOperands *of)
 {
@@ -94,8 +95,8 @@ typedef struct
 #define QUERIES 128
 #define LEAST_QUERIES 32
 
-/* Chooses the way. Where scores are split, the scratch that is sized for the scores of all queries
- * must hold those of a run and their lower halves. */
+/* Chooses how attention is computed. Where scores are split, the scratch that is sized for the
+ * scores of all queries must hold those of a run and their lower halves. */
 static Way
 way_of (const Shape *shape, PlanDtype dtype)
 {
@@ -448,9 +449,9 @@ typedef struct
   Shape shape;
   Way way;
   float *scratch, *beside;
-  /* Floats that a thread needs; for how many threads the scratch has them. */
+  /* Floats that a thread needs; the number of threads for which the scratch has room. */
   guint64 room, in_scratch;
-  guint64 heads, at_once; /* key heads: of all sequences; of a part */
+  guint64 heads, at_once; /* key heads of all sequences; key heads of a part */
 } Spread;
 
 static guint64
@@ -499,7 +500,7 @@ in_sequence (const Shape *shape, guint64 sequence)
   return self;
 }
 
-/* One of its heads. */
+/* The shape as one of its heads sees it. */
 static Shape
 in_head (const Shape *shape, guint64 head)
 {

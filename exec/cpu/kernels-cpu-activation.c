@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels of activations: SwiGLU, all others with or without gates, those of experts, and the gate
+ * of shared experts. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-experts.h"
@@ -311,7 +313,8 @@ PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE, gated);
 PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, cols);
 PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, gated);
 
-/* Gates with their bound; the result is these, or in `storage`. */
+/* Returns the gates with their bound applied: in `storage`, or `gate` itself where nothing is
+ * clamped. */
 static const float *
 bound_gates (Bounds bounds, const float *gate, guint64 n, float *storage)
 {
@@ -408,7 +411,9 @@ gate_rows (const ExecArgs *args, guint64 first, guint64 end)
     {
       scale = sigmoid (*exec_cpu_read_ref (args, PLAN_REF_GATE_score, row, 1, &score));
       exec_cpu_write_ref (args, PLAN_REF_GATE_score, row, 1, &scale);
-      scale = *exec_cpu_read_ref (args, PLAN_REF_GATE_score, row, 1, &score); /* as rounded */
+      scale
+          = *exec_cpu_read_ref (args, PLAN_REF_GATE_score, row, 1,
+                                &score); /* the rounded scale, which the backward pass reads, too */
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
           guint64 n = MIN (BLOCK, cols - at);

@@ -146,8 +146,8 @@ exec_cpu_latent_attention_bwd (const ExecArgs *args)
           = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dv, PLAN_DIM_LATENT_ATTENTION_v_dim) });
 }
 
-/* Adds to attention over some tokens that over others. Each is weighed by its share of the sum of
- * exponentials; where a query saw none of those tokens, its share is zero. */
+/* Joins attention over some tokens and attention over others. Each is weighted by its share of the
+ * sum of exponentials; where a query saw none of those tokens, its share is zero. */
 static void
 join_head (const ExecArgs *args, guint64 at, guint64 dim, float *lse, float part_lse)
 {
@@ -217,8 +217,8 @@ place_of_lse (const ExecArgs *args, guint64 row, guint64 head)
   return (row / seq * heads + head) * seq + row % seq;
 }
 
-/* What tokens make of a query and a head is weighed by their share of the sum of exponentials, to
- * which the sink adds its own. */
+/* A query's output over tokens is weighted by their share of the sum of exponentials, to which the
+ * sink adds a term of its own. */
 static void
 sink_rows (const ExecArgs *args, guint64 first, guint64 end)
 {

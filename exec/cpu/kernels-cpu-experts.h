@@ -1,5 +1,5 @@
-/* Kernels of experts (exec/cpu/kernels-cpu-experts.c, and activations of theirs in
- * exec/cpu/kernels-cpu-activation.c). */
+/* Kernels of experts: exec/cpu/kernels-cpu-experts.c, and for their activations
+ * exec/cpu/kernels-cpu-activation.c. */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS

@@ -1,6 +1,7 @@
-/* A matrix product cut into tiles by its sizes alone, so that results are the same on any number of
- * threads: a library's sums depend on the sizes that it is called with. Tiles are large enough for
- * most of the library's speed, and at most EXEC_MOST_TILES. */
+/* Cuts a matrix product into tiles. A library's sums depend on the sizes that it is called with, so
+ * tiles follow from the product's sizes alone: results are then the same on any number of threads.
+ * Tiles are large enough for most of the library's speed, and there are at most EXEC_MOST_TILES of
+ * them. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS

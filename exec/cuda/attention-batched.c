@@ -256,7 +256,7 @@ queries_at (const Attention *self, const Turn *turn, const Heads *of)
                    self->group);
 }
 
-/* Of keys, or values. */
+/* The matrices of the turn's key or value heads. */
 static ExecCudaMatrices
 keys_at (const Attention *self, const Turn *turn, const Heads *of, gint64 first)
 {

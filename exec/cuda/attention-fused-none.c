@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands for attention-fused.c in a build without cuDNN. */
+/* Takes the place of attention-fused.c in a build without cuDNN. */
 #include "config.h"
 
 #include "exec/cuda/attention-fused.h"

@@ -53,7 +53,8 @@ find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
     return "keys of other ranks are in no graph";
   if (manner && manner->value[PLAN_MANNER_PARTS] > 1 && manner->value[PLAN_MANNER_WINDOW] > 0)
     return "windows of sequences in parts are in no graph";
-  if (manner && manner->value[PLAN_MANNER_CHUNK] > 0) /* the others are sequences by themselves */
+  if (manner
+      && manner->value[PLAN_MANNER_CHUNK] > 0) /* chunks that divide sequences come as sequences */
     return "chunks that do not divide sequences are in no graph";
   if (manner && manner->value[PLAN_MANNER_WINDOW] < (double)out->seq)
     out->window = (gint64)manner->value[PLAN_MANNER_WINDOW];

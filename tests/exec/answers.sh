@@ -1,6 +1,6 @@
 #!/bin/sh
-# From question to job: every answer of query, for each stack, several models and clusters, is written
-# by emit as what starts it, or runs here. Answers that hazards forbid are never among them.
+# From a question to a job: emit writes what starts every answer of query, for each stack and for
+# several models and clusters, or the answer runs here. Answers that hazards forbid are never given.
 set -u
 unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries
 work=$(mktemp -d)
@@ -9,7 +9,7 @@ bad=0 n=0
 
 complain () { echo "$*"; cat "$work/err"; bad=1; }
 
-# ids MODEL CLUSTER OPTION...: the numbers of the best answers.
+# ids MODEL CLUSTER OPTION...: prints the numbers of the best answers.
 ids () {
   model=$1 cluster=$2
   shift 2
@@ -17,7 +17,7 @@ ids () {
     2>"$work/err" | sed -n 's/^[0-9]*,@\([0-9]*\),.*/\1/p'
 }
 
-# emits MODEL CLUSTER GBS SEQ OPTION...: there are answers, and each of them is written.
+# emits MODEL CLUSTER GBS SEQ OPTION...: there are answers, and emit writes each of them.
 emits () {
   model=$1 cluster=$2 gbs=$3 seq=$4
   shift 4
@@ -36,7 +36,7 @@ emits () {
 
 for stack in megatron-fsdp megatron fsdp2 fsdp1 nanotron native; do
   model=llama3.2-1b
-  test $stack != nanotron || model=llama2-7b # its llama reads no scaling of positions
+  test $stack != nanotron || model=llama2-7b # its llama supports no scaled positions
   emits $model dgx-a100:2 64 4096 --set stack=$stack
 done
 emits deepseek-v3 dgx-b200:32 2048 4096
@@ -56,7 +56,7 @@ if [ "${FSDPLAN_SHARE:-1}" = 1 ]; then
   done
 fi
 
-# On this machine an answer is not a text: it runs, on the ranks that it is for.
+# An answer for this machine is not written, but run, on as many ranks as it is for.
 for id in $(ids llama-tiny local-cpu:2 --gbs 8 --seq 32 --set stack=native); do
   n=$((n + 1))
   fsdplan run --plan "@$id" --db "$work/plans.db" --steps 1 >"$work/out" 2>"$work/err" \

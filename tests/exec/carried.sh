@@ -1,7 +1,7 @@
 #!/bin/sh
-# What `make carried` makes, on a machine with nothing of ours: moved elsewhere and started with an empty
-# environment, its programs find their libraries beside them and nowhere else but in the C library
-# and, that of GPUs, NVIDIA's. Skips (77) unless configured with --enable-static-deps.
+# The package of `make carried` on a machine without our libraries: moved to another folder and started
+# with an empty environment, its programs find libraries beside them, and otherwise only the C library's
+# and, for GPUs, NVIDIA's. Skipped (77) unless configured with --enable-static-deps.
 set -eu
 grep -qx 'STATIC_DEPS = yes' "$top_builddir/Makefile" ||
   { echo "not configured with --enable-static-deps" && exit 77; }
@@ -14,7 +14,8 @@ grep -q '^carried: [0-9]* MiB, for machines with glibc 2\.[0-9]* or later$' "$wo
 mv "$top_builddir/carried" "$work/of another name"
 folder="$work/of another name"
 
-# What archives are there for is in the programs, and no library of the toolkit but those that are told.
+# Libraries that are linked as archives are in the programs; of the toolkit's libraries only those
+# listed here are needed.
 for program in "$folder"/fsdplan*; do
   needs=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p')
   readelf -d "$program" | grep -q 'RPATH.*\[$ORIGIN/lib\]' || fail "$program does not look beside itself"
@@ -23,14 +24,14 @@ for program in "$folder"/fsdplan*; do
     libsqlite3.so* | libcudart.so* | libstdc++.so* | libgcc_s.so* | libmpi* | libz.so*)
       fail "$program needs $name" ;;
     ld-linux* | libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1) ;;
-    libcublasLt.so.*) # NCCL and cuDNN are looked for when they are needed
+    libcublasLt.so.*) # NCCL and cuDNN are loaded when they are needed
       case $program in *-exec-cuda) ;; *) fail "$program needs $name" ;; esac ;;
     *) test -f "$folder/lib/$name" || fail "$program needs $name, which does not travel" ;;
     esac
   done
 done
 
-# Tests of GPUs find theirs where tests/gpu/sections.sh says.
+# The tests of GPUs find their libraries where tests/gpu/sections.sh says.
 for program in "$folder"/tests/gpu/*.tap; do
   test -e "$program" || continue
   for name in $(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p'); do
@@ -45,7 +46,8 @@ done
 sh "$folder/tests/gpu/sections.sh" --list | grep -qx kernels || fail "no sections"
 test -f "$folder/tests/gpu/race-torch.py" || fail "no race"
 
-# bare COMMAND...: with nothing but a place for its store, and, for GPUs, where NVIDIA's libraries are
+# bare COMMAND...: runs it with an environment that only has a folder for its store, and, for GPUs, that
+# of NVIDIA's libraries.
 cuda=$(sed -n 's/^CUDA_LIBS = *-L\([^ ]*\).*/\1/p' "$top_builddir/Makefile")
 bare () { (cd / && env -i HOME="$work" LD_LIBRARY_PATH="$libraries" "$@"); }
 
@@ -62,7 +64,7 @@ bare "$folder/fsdplan" run --backend cpu --db :memory: --model llama-tiny --gbs 
   --set stack=native --set compute=fp32 >"$work/run" || fail "no run"
 grep -q 'tokens/s' "$work/run" || { cat "$work/run"; fail "no speed"; }
 
-# Of GPUs: it starts, and says that there is none, or runs.
+# The program for GPUs starts, and runs or says that there is no GPU.
 if [ -e "$folder/fsdplan-exec-cuda" ]; then
   libraries=$cuda
   bare "$folder/fsdplan" run --backend cuda --db :memory: --model llama-tiny --gbs 2 --seq 16 --steps 2 \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A run that is killed goes on from its last checkpoint, on another number of ranks too, as if nothing
-# had happened: in fp32, with one micro batch per rank, the sums are those of one rank.
+# A run that is killed resumes from its last checkpoint, also on another number of ranks, and ends as if
+# nothing had happened: in fp32, with one micro batch per rank, the sums are those of one rank.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -11,7 +11,8 @@ steps () { cut -d, -f1-3 | sed 1d; }
 
 fsdplan run $args --ranks 4 | steps >"$work/whole.csv"
 
-# killed as soon as a checkpoint of a later step is there, twice; what is left is whole
+# killed, twice, as soon as there is a checkpoint of a later step; the checkpoints that are left are
+# whole
 fsdplan run $args --ranks 4 --save "$work/kept" --save-every 1 >"$work/out" &
 pid=$!
 until grep -qE '^step=[1-9]' "$work/kept/manifest" 2>"$work/err"; do kill -0 $pid; done
@@ -36,7 +37,7 @@ sed "1,${second}d" "$work/whole.csv" | diff - "$work/rest.csv" >"$work/diff" || 
   exit 1
 }
 
-# what a resumed run is evaluated on is what every run is; the older of two checkpoints is whole
+# a resumed run is evaluated on the same text as every run; the older of two checkpoints is whole
 short="--model llama-tiny --gbs 4 --seq 16 --db :memory: --format=csv --eval-every 1"
 evals () { cut -d, -f1,5 | tail -n "$1"; }
 fsdplan run $short --steps 4 --save "$work/two" --save-every 1 | evals 2 >"$work/all"
@@ -46,7 +47,7 @@ done
 fsdplan run $short --steps 4 --resume "$work/two/step-3.0" | evals 1 >"$work/last"
 tail -n 1 "$work/all" | diff - "$work/last"
 
-# sequences that four ranks have together, from where one rank left them, and back
+# four ranks that share sequences resume where one rank stopped, and the other way round
 near () { paste -d, "$1" "$2" | awk -F, '{ d = $2 - $5; if (d * d > 1e-10) exit 1 } END { if (NR != 2) exit 1 }'; }
 parts="--model llama-tiny --gbs 4 --seq 16 --db :memory: --format=csv --set compute=fp32"
 fsdplan run $parts --steps 4 | steps >"$work/whole4"
@@ -55,7 +56,7 @@ fsdplan run $parts --steps 4 --resume "$work/parts" --ranks 2 --set cp=2 | steps
 head -n 2 "$work/whole4" | near - "$work/first2"
 tail -n 2 "$work/whole4" | near - "$work/last2"
 
-# what differs is said; other data, or another optimizer, are refused unless they are forced
+# differences are reported; other data, or another optimizer, are refused unless they are forced
 refused () { # PATTERN OPTION...
   pattern=$1
   shift
@@ -78,7 +79,8 @@ for words in 'lr 0.5, which was 0.001' 'clip 0, which was 1' 'warmup 1, which wa
   grep -qx "fsdplan: goes on with $words" "$work/err"
 done
 
-# biases of routers are saved: half-way taken up by other ranks, a run ends as without a stop, also its evaluations
+# biases of routers are saved: a run that other ranks resume half-way ends as without a stop, and so do
+# its evaluations
 routed="--gbs 8 --seq 16 --lr 0.01 --bias-rate 0.25 --eval-every 1 --db :memory: --format=csv --model \
 family=qwen3_moe,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,experts=6,topk=2,\
 expert_ffn=8,router_score=sigmoid,router_bias=on,router_groups=3,router_group_topk=2"
@@ -93,19 +95,21 @@ if cmp -s "$work/unbroken" "$work/still"; then
   exit 1
 fi
 
-# a checkpoint of before weights could be spared decay says so
+# a checkpoint from before there was an option for parameters without weight decay says so
 cp -r "$work/two" "$work/older"
 sed -i '/^weight-decay-of=/d' "$work/older/manifest"
 fsdplan run $short --steps 5 --resume "$work/older" >"$work/out" 2>"$work/err"
 grep -qx 'fsdplan: goes on with weight-decay-of matrices, which was all' "$work/err"
 
-# the place in the data is a token: half of the sequences, twice as long, go on where the others ended
+# the place in the data is counted in tokens: half as many sequences of twice the length continue at the
+# same place
 fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory: --steps 1 --save "$work/kept16" >"$work/out"
 fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: --steps 2 --resume "$work/kept16" \
   --save "$work/kept32" >"$work/out" 2>"$work/err"
 grep -qx 'tokens=128' "$work/kept32/manifest"
 
-# a blend in a seed's order goes on exactly, on other ranks, in another epoch; other sequences have no such place
+# a shuffled blend continues exactly, on other ranks, in another epoch; with other sequences the place
+# would not exist
 head -c 1000 "$work/two/manifest" | iconv -f ascii -t utf-16le >"$work/whole.u16"
 head -c 100 "$work/two/manifest" | iconv -f ascii -t utf-16le >"$work/part.u16"
 blend="--model llama-tiny --gbs 4 --db :memory: --format=csv --set compute=fp32 --clip 0 --shuffle"
@@ -121,11 +125,11 @@ test "$(fsdplan run $blend --seq 16 --epochs 2 --resume "$work/blend" 2>"$work/e
 if fsdplan run $blend --seq 8 --steps 6 --resume "$work/blend" >"$work/out" 2>"$work/err"; then exit 1; fi
 grep -q "in sequences of 8 shuffled by seed 1'.*the place in it would mean nothing" "$work/err"
 
-# two runs do not save to one folder, whoever comes first
+# two runs cannot save to one folder, whichever is first
 (flock 9 && if fsdplan run $short --save "$work/two" >"$work/out" 2>"$work/err"; then exit 1; fi) 9>"$work/two/lock"
 grep -q "another run saves its checkpoints here" "$work/err"
 
-# a folder that cannot be written ends the run with a message that names it, and nothing hangs
+# a folder that cannot be written ends the run with a message that names it, and no rank hangs
 : >"$work/file"
 if fsdplan run $args --ranks 4 --steps 2 --warmup 1 --save "$work/file" >"$work/out" 2>"$work/err"; then exit 1; fi
 grep -q "$work/file: File exists\|$work/file: Not a directory" "$work/err"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the program says a word can become, and bash, zsh and fish through their installed scripts.
+# Completion of words: the program's own answers, and bash, zsh and fish by their installed scripts.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -7,7 +7,8 @@ bad=0
 
 complain () { echo "$*"; bad=1; }
 
-# offers WORDS WANTED: each wanted word is offered for the last of WORDS (, is an empty one).
+# offers WORDS WANTED: checks that each wanted word is offered for the last of WORDS ("," stands for an
+# empty word).
 offers () {
   set -f
   set -- "$2" $1
@@ -56,7 +57,7 @@ offers "run --comm ," "self threads mpi"
 offers "diff --to mbs=1 --db ," ""
 offers "sim --set nonsense=" ""
 
-# Every command and every option of it is offered: what help lists is what completes.
+# Every command and every option that help lists is offered.
 for command in $(fsdplan __complete "" | cut -f 1); do
   test $command = help && continue
   for option in $(fsdplan $command --help | grep -oE '^ *(-[a-z], )?--[a-z0-9-]+' | grep -oE '\-\-[a-z0-9-]+'); do
@@ -64,12 +65,12 @@ for command in $(fsdplan __complete "" | cut -f 1); do
   done
 done
 
-# The words as bash cuts them at = and :, and what it then puts behind the cut.
+# The words as bash splits them at = and :, and what it then inserts.
 if command -v bash >/dev/null; then
   fsdplan completion bash >"$work/fsdplan.bash"
   cat >"$work/try.bash" <<'END'
 source "$1"
-# try LINE: what the word at the end of LINE becomes.
+# try LINE: prints what the word at the end of LINE is completed to.
 try ()
 {
   COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=() COMPREPLY=()

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The file of defaults: each key in place of its option, which wins; what is wrong names file and line;
-# and the guide's page has every key and every variable of the environment that a source reads.
+# The file of defaults: each key works like its option, and the option overrides it; errors name the
+# file and the line; and the guide's page lists every key and every environment variable that a source
+# reads.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -12,7 +13,7 @@ bad=0
 complain () { echo "$*"; bad=1; }
 says () { printf '%s\n' "$@" >fsdplan/config.ini; }
 
-# same A B: two commands print the same but for how long it took and the numbers of plans.
+# same A B: two commands print the same, apart from times and the numbers of plans.
 same ()
 {
   sh -c "$1" >a 2>a.err && sh -c "$2" >b 2>b.err || complain "fails: $1 / $2: $(cat a.err b.err)"
@@ -28,7 +29,7 @@ same "fsdplan $query $job" "fsdplan $query $job --cluster h100-80gb:2 --params d
 same "fsdplan $query $job --tokens 1B" "fsdplan $query $job --cluster h100-80gb:2 --tokens 1B --price 3"
 same "fsdplan validate $top_srcdir/tests/golden/runs-small.csv" \
   "fsdplan validate --params defaults $top_srcdir/tests/golden/runs-small.csv"
-# What is said elsewhere wins; a model alone stays one.
+# Options and plans override the file; a model in the file alone is used as it is.
 fsdplan sim $job --cluster dgx-a100:1 | head -n 1 | grep -q dgx-a100 || complain "--cluster does not win"
 fsdplan emit --as plan $job --cluster dgx-a100:1 >plan.txt
 fsdplan sim --plan plan.txt | head -n 1 | grep -q dgx-a100 || complain "a plan's cluster does not win"
@@ -36,7 +37,7 @@ fsdplan show --model llama-tiny | head -n 1 | grep -q '^llama-tiny, family llama
 fsdplan run --model llama-tiny --gbs 4 --seq 16 --steps 1 --db :memory: 2>err | grep -q '1 ranks' ||
   complain "run does not run here: $(cat err)"
 
-# wrong WANTED LINE...: a file of these lines is refused so.
+# wrong WANTED LINE...: a file of these lines is refused with that message.
 wrong ()
 {
   wanted=$1

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The front of memory and time, as query prints it, as it stands in JSON and as plot pareto draws it: in
-# what is shown, less memory always takes more time, and it is the same front three times.
+# The front of memory and time as query prints it, as JSON has it, and as plot pareto draws it: what is
+# shown in order has less memory and more time from point to point, and it is the same front all three
+# times.
 set -u
 unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries
 work=$(mktemp -d)
@@ -9,8 +10,8 @@ bad=0 n=0
 
 complain () { echo "$*"; bad=1; }
 
-# Lines of time and memory: whether time rises and memory falls all the way; with 1, they may be printed
-# alike.
+# Checks that lines of time and memory rise in time and fall in memory; with 1, neighbours may be
+# printed alike.
 falls () {
   awk -v alike="$1" 'NR > 1 && ($1 < time || $2 > memory || (!alike && ($1 == time || $2 == memory))) {
       exit 1
@@ -28,7 +29,7 @@ front () {
   sed -n '/"pareto"/,/^  \]/s/.*"\(step_ms\|needed_mib\)" : \([0-9.]*\).*/\2/p' "$work/json" \
     | paste - - >"$work/whole"
   falls 0 <"$work/whole" || complain "in JSON more memory takes more time: $what"
-  # of the card, with lines joined: "front … at ms: MIB at MS, MIB at MS"
+  # the page's lines, joined: "front … at ms: MIB at MS, MIB at MS"
   fsdplan query "$@" --no-keep | sed -n '/^front/,/^searched/p' | sed '/^searched/d; s/^front//' \
     | tr -d '\n' | tr -s ' ' | sed 's/.*ms: //' | tr ',' '\n' | awk '{ print $3, $1 }' >"$work/card"
   falls 1 <"$work/card" || complain "on the card more memory takes more time: $what"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# tests/gpu/sections.sh with programs that only play theirs: what is done is kept and not done again, what
-# fails or has no GPU is, and wrong usage is told.
+# tests/gpu/sections.sh with programs that only imitate the real ones: sections that are done are
+# recorded and not done again, those that fail or have no GPU are run again, and wrong usage is
+# reported.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -10,13 +11,13 @@ mkdir -p "$build/tests/gpu"
 
 fail () { echo "gpu-sections.sh: $*"; cat "$work/out" "$work/err"; exit 1; }
 
-# program NAME: its text from standard input; it notes that it ran
+# program NAME: makes a program from the text on standard input; it notes that it has run
 program () {
   { printf '#!/bin/sh\necho %s >>"%s/ran"\n' "$1" "$work"; cat; } >"$build/$1"
   chmod +x "$build/$1"
 }
 
-# sections STATUS NAME...
+# sections STATUS NAME...: runs these sections, and checks the exit status
 sections () {
   expected=$1
   shift
@@ -39,7 +40,7 @@ cp "$build/tests/gpu/test-cuda-kernels.tap" "$build/tests/gpu/test-cuda-attentio
 program tests/gpu/test-cudnn.tap <<'E'
 echo "1..0 # SKIP no CUDA device"
 E
-# its GPU is the CPU, and large models are not run
+# the CPU takes the place of the GPU, and large models are not run
 ours='{"step_ms":{"median":268.5},"losses":[5.5,5.25],"memory":{"max_allocated_mib":9},
 "predicted":{"step_ms":250,"memory":{"max_allocated_mib":8}}}'
 program fsdplan <<E
@@ -58,7 +59,7 @@ calibrate*) test -s "$work/results/bench.db" ;;
 esac
 E
 
-# an interpreter that has a PyTorch, which cannot race in one way
+# an interpreter with a PyTorch that lacks one of the ways to race
 program python <<'E'
 case "$*" in
 -c*) exit ;;
@@ -69,7 +70,7 @@ E
 PYTHON=$build/python
 export PYTHON
 
-# no GPU for one of them
+# one of them finds no GPU
 sections 0 kernels attention
 has 'kernels: done'
 has 'attention: skipped: no CUDA device'
@@ -77,7 +78,7 @@ has 'kernels | tests | 100 % of 7 passed'
 has 'kernels | add 3100 GB/s'
 test -s "$work/results/kernels.log" || fail "no log"
 
-# what was skipped is tried again, what is done is not; a failure is told and its rows are shown
+# skipped sections are run again, finished ones are not; a failure is reported and its rows are shown
 program tests/gpu/test-cudnn.tap <<'E'
 echo "50%: Checks: 2, Failures: 1, Errors: 0"
 exit 1
@@ -88,7 +89,7 @@ has "attention: failed with 1: see $work/results/attention.log"
 has 'attention | tests | 50 % of 2 passed'
 test "$(sort -u "$work/ran")" = tests/gpu/test-cudnn.tap || fail "what is done was done again"
 
-# cases, where a program names some, are processes of their own: what ends one leaves the others
+# where a program lists cases each runs in a process of its own: if one crashes the others still run
 cp "$build/tests/gpu/test-cuda-gemm.tap" "$work/gemm"
 program tests/gpu/test-cuda-gemm.tap <<'E'
 test "${1-}" = --cases && echo "case add" && echo "case rope" && echo "case norm" && exit
@@ -102,14 +103,14 @@ cp "$work/gemm" "$build/tests/gpu/test-cuda-gemm.tap"
 sections 0 two
 has 'two: skipped: 0 GPUs are here, and it needs 2'
 
-# one that does not end is ended
+# a case that does not end is killed
 program tests/gpu/test-cudnn.tap <<'E'
 exec tail -f /dev/null
 E
 SECTION_SECONDS=0.1 sections 1 attention
 has "attention: not done in 0.1 seconds: see $work/results/attention.log"
 
-# which libraries of NVIDIA's it finds, and one that is missing
+# the libraries of NVIDIA's that it finds, and one that is missing
 program fsdplan-exec-cuda </dev/null
 mkdir "$build/lib"
 program nvidia-smi <<'E'
@@ -140,7 +141,7 @@ has 'machine | 	libcudnn.so.9 => not found'
 rmdir "$build/lib"
 rm "$build/ldd" "$build/fsdplan-exec-cuda"
 
-# all of them; losses of the CPU are those of the CPU
+# all sections; losses of the CPU are compared with the CPU's
 program tests/gpu/test-cudnn.tap <<'E'
 echo "100%: Checks: 2, Failures: 0, Errors: 0"
 E
@@ -169,7 +170,7 @@ has 'sanitize | memcheck test-cuda-kernels.tap  | ERROR SUMMARY: 0 errors'
 tar -tzf "$work/packed.tar.gz" | grep -qx results/sanitize.rows || fail "not packed"
 rm "$work/packed.tar.gz"
 
-# ours alone, told by the script that races; none without an interpreter
+# only fsdplan's own time, reported by the script that races; none without an interpreter
 if command -v python3 >/dev/null; then
   printf '#!/bin/sh\ntest "$*" != "-c import torch" && exec python3 "$@"\n' >"$build/python"
   sections 0 race8b racelong racefp8
@@ -189,12 +190,12 @@ touch "$work/results/race8b.rows" "$work/results/racelong.rows" "$work/results/r
 sections 0
 test ! -s "$work/ran" || fail "what is done was done again"
 
-# too late for what is left
+# no time is left for the other sections
 rm "$work/results/walk.rows"
 TOTAL_SECONDS=20 sections 1
 has 'walk: left for the next time'
 
-# what was found before a section was cut short is not looked for again
+# results from before a section was interrupted are not computed again
 program fsdplan <<'E'
 case "$*" in
 *"--ranks 4"*) kill "$PPID" ;;
@@ -210,7 +211,7 @@ sections 0 walk
 test "$(grep -c '^walk | ' "$work/out")" = 7 || fail "not every plan"
 test "$(grep -c . "$work/ran")" = 12 || fail "what was found was looked for again"
 
-# a loss that is too far away, and none at all
+# a loss that is too far off, and no loss at all
 rm "$work/results/walk.rows"
 program fsdplan <<'E'
 case "$*" in

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The documents as HTML: each is there, is one whole page with its title, has its tables and blocks,
-# loads nothing, and its links lead to files. Skipped where configure found no generator.
+# The documents as HTML: each is there, is one complete page with its title, tables and blocks, loads
+# nothing from elsewhere, and links only to files that exist. Skipped where configure found no
+# generator.
 set -u
 grep -q "^CMARK='.*[a-z]'" "$top_builddir/config.log" || exit 77
 cd "$top_builddir" || exit 99

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the machine or its user refuses in the middle of something: little memory, a quota, a store that
-# cannot be written, a file that is cut short while it is read, and Ctrl-C.
+# Limits that a run meets in the middle of its work: little memory, a quota, a store that cannot be
+# written, a file that is cut short while it is read, and Ctrl-C.
 set -u
 work=$(mktemp -d)
 run=
@@ -9,7 +9,7 @@ bad=0
 
 complain () { echo "$*"; head -n 20 "$work/out" "$work/err"; bad=1; }
 
-# expect STATUS PATTERN WORDS...: how it ends, and a line on standard error.
+# expect STATUS PATTERN WORDS...: checks the exit status, and a line on standard error.
 expect ()
 {
   status=$1 pattern=$2
@@ -38,7 +38,7 @@ expect 5 "nothing will be kept: $work/none/x.db: " fsdplan $train --steps 1 --db
 fsdplan query $tiny --db "$work/own.db" >"$work/out" 2>"$work/err" || complain "nothing is stored"
 test "$(stat -c %a "$work/own.db")" = 600 || complain "a new store must be its owner's alone"
 
-# begin WORDS...: a run without end, which has done its first step.
+# begin WORDS...: starts a run without end in the background; returns after its first step.
 begin ()
 {
   rm -f "$work/log"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# This machine as a cluster: kept and found again, and with a driver that is a fake.
+# This machine as a cluster: it is stored and found again; also with a fake NVML, which imitates
+# NVIDIA's driver.
 scratch=$(mktemp -d) || exit 99
 trap 'rm -rf "$scratch"' EXIT
 db=$scratch/store.db
@@ -7,7 +8,7 @@ failed=0
 
 fail () { echo "local.sh: $*"; failed=1; }
 
-# says MESSAGE COMMAND...: the command fails, and its error holds the message.
+# says MESSAGE COMMAND...: checks that the command fails, with that message on standard error.
 says ()
 {
   message=$1
@@ -19,7 +20,7 @@ says ()
 fsdplan show --cluster local-cpu --keep --db "$db" >"$scratch/kept" || fail "--keep"
 name=$(sed -n '1s/:.*//p' "$scratch/kept")
 case $name in local/????????) ;; *) fail "a name of '$name'" ;; esac
-fsdplan show --cluster "$name" --db "$db" | cmp - "$scratch/kept" || fail "what was kept is other"
+fsdplan show --cluster "$name" --db "$db" | cmp - "$scratch/kept" || fail "the stored cluster differs"
 fsdplan show --cluster "$name:3" --db "$db" --format=csv | grep -q '^nodes,3,' || fail "$name:3"
 says "'0' is out of range" fsdplan show --cluster "$name:0" --db "$db"
 says "local/none: No such file" fsdplan show --cluster local/none --db "$db"
@@ -28,11 +29,11 @@ says "--format=ini is for --cluster alone" fsdplan show --format=ini
 says "--keep is for --cluster alone" fsdplan show --keep --gpus
 says "--keep: dgx-h100 is a name of fsdplan's own" fsdplan show --cluster dgx-h100 --keep --db "$db"
 
-# The text is a file of one's own.
+# The printed text can be used as a cluster file.
 fsdplan show --cluster local-cpu:2 --format=ini >"$scratch/mine.ini"
 fsdplan show --cluster "$scratch/mine.ini" --format=ini | cmp - "$scratch/mine.ini" || fail "mine.ini"
 
-# Eight GPUs, by a driver's library found where the loader looks.
+# Eight GPUs, reported by a driver's library where the loader looks for it.
 cp "$top_builddir/tests/fake/nvml-fake.so" "$scratch/libnvidia-ml.so.1" || exit 99
 LD_LIBRARY_PATH=$scratch${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ranks as processes give the evaluator's bits, over plans that have every pair of values of the
-# product that any plan has.
+# Ranks that are processes make the evaluator's bits. The plans together have every pair of values that
+# any plan has of the fields that are combined here.
 set -eu
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 77; }
 work=$(mktemp -d)

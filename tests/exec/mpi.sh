@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ranks as processes give the same bits as ranks as threads.
+# Ranks that are processes make the same bits as ranks that are threads.
 set -eu
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 77; }
 work=$(mktemp -d)
@@ -15,7 +15,7 @@ if mpirun -n 2 fsdplan run --model llama-tiny --gbs 2 --seq 8 --steps 1 --comm m
   exit 77
 fi
 
-# same RANKS OPTION...: losses and norms of both, digit by digit
+# same RANKS OPTION...: compares the losses and norms of both, digit by digit
 same () {
   ranks=$1
   shift
@@ -32,27 +32,27 @@ for ranks in 2 3; do
   done
 done
 
-# groups: replicas of the group that shards, sharded once more between them or not
+# replicas of the sharding group, with state sharded over the replicas, too, or not
 same 4 --gbs 8 --set dp_outer=2
 same 4 --gbs 8 --set dp_outer=2 --set strategy=optim --set grad_comm=bf16
 same 4 --gbs 8 --set dp_outer=2 --set outer_strategy=optim --set reduce_algo=a2a --set grad_comm=bf16
 
-# ranks that have layers together, whose rows are split in between or not
+# tensor parallelism, with and without sequence parallelism
 same 4 --gbs 4 --set tp=2
 same 2 --gbs 2 --set tp=2 --set sp=off --set compute=fp32
 
-# stages of a pipeline, of two ranks each, whose gradients are sharded, or of one; a matrix that two
-# of them share
+# pipelines with stages of two ranks that shard gradients, or of one rank; two stages share a matrix
 same 4 --gbs 8 --set pp=2
 same 4 --gbs 8 --set pp=4 --set strategy=optim --model llama-tiny,layers=5,tied=on --set pp_first_layers=2
 same 4 --gbs 2 --set pp=2 --set tp=2
 same 4 --gbs 8 --set pp=2 --set vpp=2 --set strategy=optim
 
-# scales that ranks agree on, and scales of what one rank updates
+# scales on which ranks agree, and scales of what a single rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8
 same 2 --gbs 4 --set precision_aware=on --set exp_avg=fp8 --set exp_avg_sq=fp8
 
-# A process that is killed between two steps, or in one, ends the run: it is named, and nothing hangs.
+# A process that is killed between two steps, or in one, ends the run: the message names the rank, and
+# no other rank hangs.
 mpirun -n 3 fsdplan run --model llama-tiny --gbs 6 --seq 16 --steps 1000000 --db :memory: \
   --save "$work/kept" --save-every 1 >"$work/out" 2>"$work/err" &
 run=$!
@@ -67,7 +67,7 @@ grep -qi 'rank 1.*signal 9\|rank 1.*killed' "$work/err" "$work/out" || {
   exit 1
 }
 if pgrep -P $run >"$work/left"; then echo "processes are left"; exit 1; fi
-# what it had done is kept
+# the steps before that are stored
 step=$(sed -n 's/^step=//p' "$work/kept/manifest")
 fsdplan run --model llama-tiny --gbs 6 --seq 16 --steps $((step + 1)) --resume "$work/kept" --db :memory: --format=csv |
   grep -q "^$((step + 1)),"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ranks on two hosts with a slow link between them, played by network namespaces: what is timed inside a
-# node and between nodes is kept apart, and holds for that network alone.
+# Ranks on two hosts with a slow link between them, which network namespaces imitate: timings within a
+# node and between nodes are kept apart, and only used for that network.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -8,7 +8,7 @@ db=$work/store.db bad=0
 complain () { echo "network.sh: $*"; bad=1; }
 two_hosts () { EACH=2 LIMIT=120 "$top_srcdir/tests/exec/two-hosts.sh" "$@" >"$work/out" 2>"$work/err"; }
 
-# Two nodes of two ranks, with so many megabytes per second for each rank.
+# cluster RATE: two nodes of two ranks, with so many megabytes per second for each rank.
 fsdplan show --cluster local-cpu:2 --format=ini >"$work/one.ini" || exit 1
 cluster ()
 {
@@ -16,7 +16,7 @@ cluster ()
   printf 'nics_per_node=1\nnic_rate=%s MB/s\nnic_bandwidth=%s MB/s\nnic_latency=30 us\n' $((2 * $1)) "$1"
 }
 
-# A faster network is never slower; no clock has a part in it.
+# A faster network is never predicted slower; these are predictions, not timings.
 last=
 for rate in 80 40 20 10 5; do
   cluster $rate >"$work/at-$rate.ini"
@@ -54,7 +54,7 @@ grep ' nodes=2' "$work/ops" | grep -v ', 2 x 20 MB/s between nodes"' && complain
 grep -v ' nodes=2' "$work/ops" | grep 'between nodes' && complain "a network inside a node"
 grep -q ',mpi,4,all_reduce,count=256 nodes=2,buf=fp32,' "$work/ops" || complain "what is timed first is not in the store"
 
-# What was timed between nodes is taken for that network, and no other.
+# Timings between nodes are used for that network, and for no other.
 step ()
 {
   fsdplan sim --model llama-tiny --cluster "$work/at-$1.ini" --gbs 8 --seq 16 --set strategy=no_shard --db "$2" \
@@ -76,7 +76,7 @@ fsdplan calibrate --folds 0 --id here --db "$db" --format=csv >"$work/fit" 2>"$w
   { cat "$work/err"; complain "calibrate"; }
 grep -q '^native,[^,]*,2,' "$work/fit" || { cat "$work/fit"; complain "not fitted to both runs"; }
 
-# Where the ranks do not lie as is said.
+# The ranks do not lie where the cluster says.
 two_hosts 320mbit fsdplan bench --only collective --cluster local-cpu:4 --db "$db"
 test $? = 2 || complain "a cluster of one node: exit status"
 grep -q 'ranks 0 and 2 are of one node of the plan and lie on n1 and n2' "$work/err" ||

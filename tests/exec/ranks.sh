@@ -1,5 +1,6 @@
 #!/bin/sh
-# Ranks that a launcher started: where they lie, whether they are of one mind, who is slow.
+# Ranks that a launcher started: on which hosts they are, whether they run the same job, and which ranks
+# are slow.
 set -eu
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 77; }
 work=$(mktemp -d)
@@ -14,7 +15,8 @@ bad=0
 complain () { echo "ranks.sh: $*"; cat "$work/err"; bad=1; }
 
 status_of_refusal=2
-# says MESSAGE RANKS SCRIPT: with HOST made of the script's $r, a run is refused before it begins
+# says MESSAGE RANKS SCRIPT: checks that a run is refused before it begins; the script sets HOST from
+# the rank $r
 says () {
   status=0
   mpirun -n "$2" sh -c 'r=${OMPI_COMM_WORLD_RANK:-$PMIX_RANK}; '"$3" >"$work/out" 2>"$work/err" || status=$?
@@ -43,12 +45,12 @@ says "rank 1 on d runs another program than rank 0 on d: fsdplan" \
   2 "export SLURMD_NODENAME=d; if test \$r = 1; then exec $work/other/fsdplan-exec-cpu $tiny; fi
      exec fsdplan-exec-cpu $tiny"
 
-# as the plan wants them, they run
+# ranks that lie as the plan wants run
 mpirun -n 4 sh -c "SLURMD_NODENAME=n\$((\${OMPI_COMM_WORLD_RANK:-\$PMIX_RANK} / 2)) exec fsdplan run $tiny \
   --set dp_outer=2 --format=json" >"$work/out" 2>"$work/err" || complain "two hosts of two"
 test "$(grep -c '"host" : "n1"' "$work/out")" = 2 || complain "hosts are not in the result"
 
-# launchers without what joins their processes
+# launchers without the library that joins their processes
 for variables in "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=a" "SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1"; do
   status=0
   env $variables fsdplan run $tiny >"$work/out" 2>"$work/err" || status=$?
@@ -61,7 +63,7 @@ for variables in "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=a" "SLURM_STEP_NU
 done
 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 fsdplan run $tiny >"$work/out" 2>"$work/err" || complain "a launcher of one"
 
-# what is wrong on every rank is said once
+# an error that all ranks have is printed once
 once () { says "$@"; test "$(grep -cF -e "$1" "$work/err")" = 1 || complain "said more than once: $1"; }
 once "--only: no class is called 'collectiv'" 2 "exec fsdplan bench --only collectiv --db :memory:"
 once "--cluster h100:2: its devices are not this machine's processors" \
@@ -74,7 +76,7 @@ status_of_refusal=2
 says "rule gbs-divides: gbs must be a multiple of" 3 "exec fsdplan run $tiny"
 test "$(grep -c gbs-divides "$work/err")" = 1 || complain "said more than once"
 
-# a rank that is slow is named, and nothing else is made of it
+# a slow rank is named, and the run goes on
 fsdplan run $tiny >"$work/out" 2>"$work/err"
 if grep -q OpenBLAS "$work/out" && ! grep -q __asan_init "$(command -v fsdplan-exec-cpu)"; then
   slow="LD_PRELOAD=$top_builddir/tests/fake/slow-rank.so exec fsdplan run $tiny --gbs 6"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The page that report writes: it is well formed by itself, its pictures do not mix, nothing of it runs or
-# is loaded, it says what query, emit and plot say, its front is marked where it is drawn, and words from
-# outside stay words. A page is written whole, or not at all.
+# The page that report writes: it is well formed, its pictures do not share ids, it runs no script and
+# loads nothing, it says the same as query, emit and plot, its front is marked where it is drawn, and
+# words from outside cannot become markup. A page is written completely, or not at all.
 set -u
 command -v gnuplot >/dev/null || exit 77
 work=$(mktemp -d)
@@ -12,7 +12,8 @@ bad=0
 
 complain () { echo "$*"; bad=1; }
 
-# check PAGE: every element is ended in its order, every id is one, every reference is to one of them.
+# check PAGE: every element is closed in order, every id is unique, and every reference is to one of
+# them.
 check () {
   tr '\n' ' ' <"$1" | sed 's/<style>.*<\/style>//; s/</\n</g' | tail -n +2 | awk '
       function fail(why) { print why ": " substr($0, 1, 100); failed = 1 }
@@ -49,7 +50,8 @@ fsdplan report $question -o "$work/page.html" 2>"$work/err" || complain "$(cat "
 cp "$work/page.html" "$work/first.html"
 check "$work/page.html"
 
-# The same words make the same page, but for the plans off the front, which depend on who was searched first.
+# The same command makes the same page, except for the plans off the front, which depend on the order of
+# the search.
 same () { sed '/aria-label="memory against throughput"/,/<\/svg>/d; /searched/d' "$1"; }
 fsdplan report $question -o "$work/page.html"
 same "$work/first.html" >"$work/same"
@@ -103,7 +105,7 @@ texts | sed '/^# plan /,$d' | sed '/^$/d' >"$work/got"
 sed '/^$/d' "$work/script" | diff - "$work/got" >"$work/out" || complain "another script: $(cat "$work/out")"
 texts | sed -n '/^# plan /,$p' | sed '/^$/d' | diff - "$work/plan" || complain "another plan"
 
-# Words from outside: a folder of a model, and a store.
+# Words from outside: a model's folder, and a store.
 hostile="$work/<img src=x onerror=alert(1)>&\"'"
 mkdir "$hostile"
 cat >"$hostile/config.json" <<'END'
@@ -118,7 +120,7 @@ check "$work/hostile.html"
 grep -q '&lt;img src=x onerror=alert(1)&gt;&amp;&quot;' "$work/hostile.html" || complain "no hostile name"
 grep '<img\|<b>' "$work/hostile.html" && complain "a name became markup"
 
-# Stages of a pipeline; a step that is too long to go through.
+# Stages of a pipeline; a step that is too long for a simulation op by op.
 fsdplan report --model llama3-8b --cluster dgx-h100:2 --gbs 64 --set stack=megatron --set pp=2 --set strategy=optim \
   --set mbs=1 --set tp=2 --top 1 --no-keep -o "$work/stages.html" || complain "no page of a pipeline"
 check "$work/stages.html"
@@ -130,7 +132,8 @@ check "$work/long.html"
 grep -q 'aria-label="memory over a step"' "$work/long.html" && complain "a long step is drawn"
 grep -q 'ops' "$work/long.html" || complain "nothing says that a step is too long"
 
-# refuse STATUS WORDS OPTION...: says why, and leaves what was there.
+# refuse STATUS WORDS OPTION...: checks that the command is refused with these words, and leaves the old
+# page.
 refuse () {
   status=$1 pattern=$2
   shift 2
@@ -158,8 +161,8 @@ test $? = 1 || complain "no gnuplot must be a failure"
 grep -q "gnuplot is needed" "$work/err" || complain "nothing says that gnuplot is needed"
 test "$(cat "$work/old.html")" = old || complain "a page that could not be made was written"
 
-# A run, whose plan has another number than it has: predicted beside measured, losses, a step; and one
-# of another store, without its traces.
+# A stored run, whose number is not its plan's: its prediction and measurement, losses, a step; and a
+# run from another store, without traces.
 fsdplan run --model llama-tiny --ranks 2 --threads 1 --gbs 8 --seq 32 --steps 25 >"$work/run.txt" 2>/dev/null ||
   complain "does not run"
 fsdplan report --run 1 -o "$work/run.html" 2>"$work/err" || complain "$(cat "$work/err")"

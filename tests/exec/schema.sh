@@ -1,6 +1,6 @@
 #!/bin/sh
-# What commands print as JSON is as docs/schema says, each in the form that was asked for; a member
-# that is missing, one too many, another type and another version are found.
+# The JSON that commands print is valid by docs/schema, each command by its own schema; members that are
+# missing or unknown, other types and other versions are found.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -11,7 +11,8 @@ bad=0 n=0
 
 complain () { echo "$*"; bad=1; }
 
-# as SCHEMA STATUS COMMAND...: what the command prints, which ends so. Each line of it is kept as COMMAND's.
+# as SCHEMA STATUS COMMAND...: checks the output and exit status of the command. Each of its lines is
+# kept under COMMAND's name.
 as ()
 {
   schema=$1 wanted=$2 n=$((n + 1))
@@ -73,7 +74,7 @@ pipeline='--cluster dgx-h100:8 --gbs 512 --set stack=megatron --set strategy=opt
   as db 0 db show 1
   as db 0 db export
 }
-# An export says its version, and is read with it; of a newer one is said so.
+# An export contains its version and can be imported; that one of a newer version cannot is reported.
 fsdplan db export --format=json >whole.json && fsdplan db import whole.json --db new.db >/dev/null ||
   complain "an export is not read"
 sed 's/"schema_version" : 1/"schema_version" : 2/' whole.json >newer.json

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A Slurm of two nodes with eight GPUs each, all of it on this machine and of this test alone: a plan is
-# asked for, its job written, submitted as it is and run by processors, stored, learned from. In a quarter
-# of the GPUs unless GPUS says another number of each node's.
+# A Slurm of two nodes with eight GPUs each, which runs on this machine for this test alone. A question
+# is asked and answered with a plan; its job is written, submitted unchanged, run on CPUs, stored, and
+# used to calibrate. It uses a quarter of the GPUs unless GPUS gives another number per node.
 set -u
 skip () { echo "$*"; exit 77; }
 gpus=${GPUS-2}
@@ -18,7 +18,7 @@ export SLURM_CONF=$work/slurm.conf XDG_DATA_HOME=$work/data OMPI_MCA_btl_tcp_if_
 unset $(env | sed -n 's/^\(SLURM[A-Z]*_[A-Z_]*\)=.*/\1/p' | grep -v SLURM_CONF)
 deadline=$(($(date +%s) + 300))
 
-# Whatever belongs to this Slurm has its configuration in the environment.
+# All processes of this Slurm have its configuration in their environment.
 end ()
 {
   for signal in TERM KILL; do
@@ -79,10 +79,11 @@ PartitionName=local Nodes=ALL Default=YES DefaultTime=5 MaxTime=5 State=UP
 END
 echo "NodeName=n[1-2] Name=gpu Type=h200 File=$work/devices/gpu[0-7]" >"$work/gres.conf"
 
-# daemon NAME COMMAND...: in the background, and not for ever
+# daemon NAME COMMAND...: runs it in the background, with a limit of time
 daemon () { name=$1; shift; timeout -k 5 400 "$@" >"$work/$name.log" 2>&1 </dev/null & }
 
-# A host's name of its own keeps apart what MPI's ranks of the two share, and what they say.
+# Each node has its own host name: MPI then keeps the nodes' shared memory apart, and messages name the
+# node.
 node () { daemon "slurmd-$1" unshare --uts sh -c "hostname $1 && exec slurmd -D -N $1"; }
 
 daemon munged munged --foreground --force --key-file="$work/key" --socket="$work/munge.socket" \
@@ -96,7 +97,7 @@ done
 
 cd "$work/job" || exit 1
 
-# submit COMMAND...: until all the time there is for this test is over. Open MPI leaks inside itself.
+# submit COMMAND...: runs it within the time that this test has. Open MPI has leaks of its own.
 submit ()
 {
   left=$((deadline - $(date +%s)))
@@ -132,7 +133,7 @@ test "$run" = 1 || give_up "not one whole run of all ranks in the store: $(fsdpl
 fsdplan db list | grep -q 'local/[0-9a-f]*:2  *'$((2 * gpus))'  *1 ' || complain "the run's cluster is not two nodes"
 fsdplan db check | grep -qx 'no faults' || complain "the store is not whole"
 
-# The same plan by threads of one process: the same numbers, bit by bit.
+# The same plan on threads of one process gives the same numbers, bit for bit.
 fsdplan run --plan plan-*.txt --ranks $((2 * gpus)) --steps 5 --db "$work/threads.db" >/dev/null 2>"$work/err" ||
   complain "threads: $(cat "$work/err")"
 losses () { fsdplan db list --kind=steps --db "$1" --format=csv | awk -F, 'NR > 1 && NR <= 6 { print $2, $3, $4 }'; }
@@ -147,7 +148,8 @@ test "$(grep -c ',native,yes,' "$work/rows")" = 1 || { cat "$work/rows"; complai
 
 # --- what goes wrong --------------------------------------------------------------------------
 
-# says MESSAGE STATUS WORD...: srun with two tasks per node ends so, and says it once
+# says MESSAGE STATUS WORD...: checks that srun with two tasks per node ends with that status, and
+# prints the message once
 says ()
 {
   message=$1 status=$2 got=0
@@ -177,7 +179,7 @@ done
 
 # --- a node that is gone ------------------------------------------------------------------------
 
-# Its daemons and all that they started, which see a host's name of their own.
+# The daemons of the node and all processes that they started, which have the node's host name.
 on_node ()
 {
   names=$(readlink "/proc/$(pgrep -f "^slurmd -D -N $1" | head -n 1)/ns/uts") || return

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Sources of published runs are left out in turn, each as a cluster that nobody reported. Five of its
-# runs bring predictions of its others nearer, and move none of another GPU or stack.
+# Leaves out sources of published runs in turn, as if each were a cluster that nobody has reported.
+# Calibrating to five runs of a source brings the predictions of its other runs nearer, and changes
+# those of no other GPU or stack.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -9,16 +10,16 @@ db=$work/store.db
 
 fail () { echo "sources.sh: $*"; exit 1; }
 
-# rows_of IDS: the table of runs with these identifiers.
+# rows_of IDS: prints the table of runs with these identifiers.
 rows_of () { awk -F, 'NR == FNR { wanted[$1]; next } FNR == 1 || $1 in wanted' "$1" "$runs"; }
 
-# predict TABLE PARAMS: a line per run that has a time.
+# predict TABLE PARAMS: prints a line per run that has a time.
 predict ()
 {
   fsdplan validate "$1" --rows --format=csv --db "$db" --params "$2" | awk -F, '$5 == "yes" && $9'
 }
 
-# fit TABLE BASE ID
+# fit TABLE BASE ID: calibrates the set ID to the table, on top of BASE
 fit ()
 {
   fsdplan calibrate "$1" --base "$2" --id "$3" --folds 0 --db "$db" >"$work/out" 2>&1 ||

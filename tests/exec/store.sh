@@ -1,5 +1,6 @@
 #!/bin/sh
-# The store as a user has it: kept through a kill, exported and imported, checked, protected, refused.
+# The store as a user has it: it survives a kill, is exported and imported, checked and protected, and
+# refused where it is faulty.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -7,7 +8,7 @@ db=$work/store.db
 tiny="--model llama-tiny --gbs 2 --seq 8"
 
 killed=$work/killed.db
-# a run that is killed keeps its steps, and is known to be dead
+# a run that is killed keeps its steps, and is listed as dead
 fsdplan-exec-cpu $tiny --steps 100000000 --db "$killed" >"$work/out" 2>&1 &
 pid=$!
 until fsdplan db list --kind=steps --db "$killed" --format=csv 2>"$work/err" | grep -q ',1,'; do
@@ -17,13 +18,13 @@ fsdplan db list --db "$killed" --format=csv | grep -q '^1,.*,running,'
 kill -9 $pid
 wait $pid 2>/dev/null || true
 fsdplan db list --db "$killed" --format=csv | grep -q '^1,.*,interrupted,'
-# so long a run was worth timing the machine's ops first
+# the run was long enough for the machine's ops to be timed first
 test "$(fsdplan db list --kind=ops --db "$killed" --format=csv | wc -l)" -gt 1
 test "$(fsdplan db show 1 --db "$killed" | grep -cE '^ *[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$')" -gt 0
 fsdplan db show 1 --db "$killed" | grep -q '^settings lr=0.001 beta1=0.9 '
 fsdplan db check --db "$killed" | grep -qx 'no faults'
 
-# a run without a finite loss ends, and leaves the last good checkpoint
+# a run whose loss is not finite ends, and leaves the last good checkpoint
 status=0
 fsdplan run $tiny --steps 3 --lr 1e6 --weight-decay-of all --save "$work/kept" --save-every 1 --db :memory: >"$work/out" 2>"$work/err" ||
   status=$?
@@ -31,7 +32,7 @@ test $status = 1
 grep -q '^fsdplan: step 3: the loss is nan and the gradient norm nan' "$work/err"
 grep -qx 'step=2' "$work/kept/manifest"
 
-# what was exported comes back, a loss that is no number, too; a second time, nothing is added
+# an export can be imported, also a loss that is NaN; the second time nothing is added
 fsdplan run $tiny --steps 3 --lr 1e6 --weight-decay-of all --db "$db" >"$work/out" || true
 fsdplan run $tiny --steps 3 --lr 1e6 --weight-decay-of all --skip-nonfinite 1 --db "$db" >"$work/out"
 fsdplan db delete 1 --db "$db"
@@ -50,13 +51,13 @@ done
 fsdplan db import - --db "$work/piped.db" <"$work/all.sql" >"$work/out"
 fsdplan db export --db "$work/piped.db" | cmp - "$work/all.sql"
 
-# a trial makes no file
+# a dry run makes no file
 fsdplan db import --dry-run "$work/all.sql" --db "$work/none.db" >"$work/out" 2>"$work/err"
 grep -q '^runs *1 *0$' "$work/out"
 grep -q 'nothing was stored' "$work/err"
 test ! -e "$work/none.db"
 
-# a full disk, or a place that is no folder: the run goes on and says that nothing was kept
+# a full disk, or a path that is no folder: the run continues and says that nothing was stored
 fsdplan run $tiny --steps 2 --db "$work/none/store.db" >"$work/out" 2>"$work/err" || test $? = 5
 grep -q 'nothing will be kept: .*No such file' "$work/err"
 grep -q 'tokens/s' "$work/out"
@@ -74,7 +75,7 @@ if [ -e /dev/full ]; then
   grep -q 'standard output: No space left' "$work/err"
 fi
 
-# what others wrote is shown, not obeyed by a terminal
+# texts from other people are printed so that a terminal does not obey them
 escape=$(printf '\033')
 fsdplan db export runs --db "$db" | sed "s/,cpu,/,c$escape[31mpu,/" >"$work/escapes.csv"
 grep -q "$escape" "$work/escapes.csv"
@@ -90,7 +91,8 @@ if script -qc true /dev/null >"$work/out" 2>&1 </dev/null; then
   if grep -q "$escape" "$work/out"; then exit 1; fi
 fi
 
-# faults are named, and end with 1; where each store is checked when it is opened, it is refused
+# faults are reported, with exit status 1; where stores are checked when they are opened, the store is
+# refused
 sqlite=$(command -v sqlite3 || true)
 if [ -n "$sqlite" ]; then
   $sqlite "$db" 'DROP INDEX run_by_plan'
@@ -103,7 +105,8 @@ if [ -n "$sqlite" ]; then
   $sqlite "$work/foreign.db" <"$work/all.sql"
   fsdplan db check --db "$work/foreign.db" | grep -qx 'no faults'
 
-  # no number is left, and parameters that cannot be read: neither comes in, and both can be mended
+  # a store whose run numbers are used up, and parameters that cannot be read: neither can be imported,
+  # both can be repaired
   $sqlite "$work/foreign.db" "UPDATE sqlite_sequence SET seq = 9223372036854775807 WHERE name = 'plan';
     INSERT INTO param_set VALUES ('mine', '2026-11-01T00:00:00Z', '0.1.0', 'nonsense', 'none', 1)"
   if env -u FSDPLAN_DEBUG_CHECK fsdplan db check --db "$work/foreign.db" >"$work/out" 2>"$work/err"; then exit 1; fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Threads within ranks: any number of them gives the same losses and checkpoints, also under MPI, and what
-# is timed with some is not taken for others.
+# Threads within ranks: any number of them gives the same losses and checkpoints, also under MPI, and
+# timings with one number of threads are not used for another one.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -9,7 +9,7 @@ job="--model $model --gbs 4 --mbs 2 --seq 256 --set compute=bf16 --steps 2 --db 
 
 fail () { echo "threads.sh: $*"; exit 1; }
 
-# run NAME COMMAND...: losses and norms, and the checkpoint, without what names the run
+# run NAME COMMAND...: keeps the losses and norms, and the checkpoint without the run's name
 run ()
 {
   name=$1
@@ -35,7 +35,7 @@ if command -v mpirun >/dev/null && mpirun -n 1 true >/dev/null 2>&1 &&
   cmp "$work/two1.sums" "$work/mpi.sums" || fail "processes of 2 threads have another checkpoint"
 fi
 
-# It is said, kept with the run, and asked for in one way everywhere.
+# The number of threads is printed, stored with the run, and given by the same option everywhere.
 db=$work/store.db
 tiny="--model llama-tiny --gbs 4 --seq 16 --set compute=fp32"
 fsdplan run $tiny --ranks 2 --threads 3 --steps 2 --db "$db" >"$work/out" 2>/dev/null
@@ -49,7 +49,7 @@ grep -q '^threads,3,' "$work/cluster" && grep -q '^device,.*-3-threads,' "$work/
 fsdplan run $tiny --cluster local-cpu:2x3 --steps 1 --db :memory: 2>/dev/null | grep -q '2 ranks (threads) of 3 threads' ||
   fail "the cluster's threads"
 
-# says MESSAGE COMMAND...: the command fails, and its error holds the message.
+# says MESSAGE COMMAND...: checks that the command fails, with that message on standard error.
 says ()
 {
   message=$1
@@ -62,7 +62,7 @@ says "--threads: '0' is out of range" fsdplan run $tiny --threads 0
 says "--threads: '0' is out of range" fsdplan bench --threads 0
 says "threads of a rank: 'some' is not a whole number" fsdplan show --cluster local-cpu:2xsome
 
-# What is timed with two threads is no measurement of one.
+# Timings with two threads are not used for one.
 fsdplan bench --only reduction,rope --threads 2 --seconds 1 --memory 1MiB --db "$db" >/dev/null 2>&1
 untimed ()
 {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Trains as a user would: the loss falls, memory is as predicted, the run is stored and drawn.
+# Trains as a user would: the loss falls, memory is as predicted, the run is stored, and its pictures
+# are drawn.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -19,7 +20,7 @@ awk '/_mib|at peak/ { n++; if ($(NF-2) != $(NF-1)) { print "differs: " $0; bad =
 fsdplan db list --db "$db" --format=csv >"$work/list.csv"
 grep -q '^1,.*,done,cpu,threads,2,30,' "$work/list.csv"
 
-# the loss curve that was printed is the one that was kept
+# the printed loss curve is the stored one
 fsdplan db show 1 --db "$db" >"$work/show.txt"
 test "$(grep -cE '^ *[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$' "$work/show.txt")" = 30
 awk '/^ *30 +[0-9.]+ / { loss[++n] = $2 }
@@ -30,7 +31,7 @@ fsdplan db export 1 --db "$db" >"$work/traces.txt"
 test "$(grep -c '^trace 1 ' "$work/traces.txt")" = 2
 fsdplan lower --plan @run1 --db "$db" | grep -q '^schedule 2 rank=0 ranks=2'
 
-# two stored runs of one cluster side by side, and one with a field changed
+# compares two stored runs on one cluster, and one with a field changed
 fsdplan run --plan @run1 --set mbs=2 --steps 1 --db "$db" >"$work/2.txt"
 fsdplan diff @run1 @run2 --db "$db" --format=csv >"$work/two.csv"
 fsdplan diff @run1 --to mbs=2 --db "$db" --format=csv | diff - "$work/two.csv"
@@ -41,7 +42,7 @@ if command -v gnuplot >/dev/null; then
     fsdplan plot $kind --run 1 --db "$db" -o "$work/$kind.svg"
     grep -q '</svg>' "$work/$kind.svg"
   done
-  # a run has another number than its plan where that was run before; stages are drawn one by one
+  # a run's number is not its plan's if that plan has run before; stages are drawn one by one
   for run in 3 4; do
     fsdplan run --model llama-tiny --gbs 8 --seq 32 --ranks 2 --set pp=2 --steps 1 --db "$db" >"$work/$run.txt"
   done
@@ -54,7 +55,7 @@ fi
 fsdplan db delete 1 --db "$db"
 test "$(fsdplan db list --db "$db" --format=csv | wc -l)" = 2
 
-# rotary positions turn as the model says
+# rotary positions have the model's frequencies
 loss () {
   fsdplan run --model "layers=2,hidden=16,ffn=24,heads=2,vocab=32,max_seq=64$1" --gbs 2 --seq 64 --steps 2 \
     --format=csv --db :memory: | cut -d, -f2

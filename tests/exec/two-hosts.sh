@@ -1,7 +1,8 @@
 #!/bin/sh
-# two-hosts.sh RATE COMMAND...: COMMAND by mpirun, in EACH (1) ranks on each of two hosts, n1 and n2, that are
-# network namespaces of this machine; what one sends to the other goes at RATE (of tc: 400mbit). Leaves
-# nothing behind. 77 with the reason where the machine cannot.
+# two-hosts.sh RATE COMMAND...: runs COMMAND by mpirun, in EACH (default 1) ranks on each of two hosts,
+# n1 and n2, which are network namespaces of this machine with a link of RATE (as tc writes it: 400mbit)
+# between them. Leaves nothing behind. Exits with 77 and the reason where the machine does not allow
+# this.
 set -u
 skip () { echo "$*" >&2; exit 77; }
 each=${EACH-1} rate=$1
@@ -18,7 +19,7 @@ end () { for host in $hosts; do kill "$host" 2>/dev/null; done; wait; rm -rf "$w
 trap end EXIT
 trap 'exit 1' HUP INT TERM
 
-# A host is a process that sleeps in namespaces of its own, which end with it.
+# A host is a process that sleeps in its own namespaces, which end with it.
 printf '127.0.0.1 localhost\n10.77.0.1 n1\n10.77.0.2 n2\n' >"$work/hosts"
 for n in 1 2; do
   unshare --net --uts --mount sh -c "mount --bind '$work/hosts' /etc/hosts && hostname n$n && : >'$work/up$n' &&
@@ -42,8 +43,8 @@ for n in 1 2; do
     skip "no link of $rate: $(cat "$work/err")"
 done
 
-# mpirun reaches the other host as by ssh. Messages go at once, whatever their size: what is asked is the
-# link's time, not that of questions and answers that wait behind data.
+# mpirun reaches the other host as by ssh. Messages of every size are sent eagerly: the test is to see
+# the link's time, not that of a handshake that waits behind data.
 cat >"$work/agent" <<END
 #!/bin/sh
 host=$second

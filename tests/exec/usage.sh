@@ -1,5 +1,6 @@
 #!/bin/sh
-# Every command has help on stdout; wrong usage says why on stderr only, and how it ends is as promised.
+# Every command has help on standard output. Wrong usage is explained on standard error alone, and the
+# exit status is the documented one.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -7,7 +8,7 @@ bad=0
 
 complain () { echo "$*"; cat "$work/out" "$work/err"; bad=1; }
 
-# expect STATUS PATTERN-ON-STDERR COMMAND...
+# expect STATUS PATTERN COMMAND...: checks the exit status and standard error of the command.
 expect () {
   status=$1 pattern=$2
   shift 2
@@ -28,7 +29,7 @@ for command in $commands; do
   fsdplan --help | grep -q "^  $command " || complain "not in fsdplan --help: $command"
 done
 
-# Words are UTF-8 whatever the locale, and what is not is said.
+# Words are UTF-8 in every locale, and a word that is not UTF-8 is an error.
 mkdir "$work/modèle"
 echo '{}' >"$work/modèle/config.json"
 for locale in C C.UTF-8 xx_XX.UTF-8; do
@@ -36,7 +37,7 @@ for locale in C C.UTF-8 xx_XX.UTF-8; do
   expect 2 "^fsdplan: --model: 'caf.xe9' is not UTF-8$" env LC_ALL=$locale fsdplan show --model "$(printf 'caf\351')"
 done
 
-# A name cannot add lines to what plans and jobs say.
+# A name cannot add lines to plans and jobs.
 expect 2 "cluster: 'x.x0aEND.x0a' has a line break" fsdplan emit --as slurm --model llama-tiny --gbs 8 \
   --cluster "x
 END
@@ -186,7 +187,8 @@ expect 1 "no CUDA device\|cuda is not in this build" env CUDA_VISIBLE_DEVICES= f
 expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2
 expect 3 "this machine has" fsdplan run --model llama3.1-405b --gbs 1 --seq 128 --db :memory:
 
-# Every number that no plan has, with what is none and what cannot be; test-units has more of either.
+# Every option with a number that no plan has, with a word that is no number and with one out of range;
+# test-units has more of both.
 asked="fsdplan query --model llama-tiny --cluster h100:8 --gbs 8 --seq 128 --no-keep"
 while read -r option words; do
   for value in nan -1 ""; do
@@ -250,7 +252,7 @@ expect 2 "^fsdplan: --price: write one price for all" $asked --tokens 15t --pric
 expect 2 "^fsdplan: db: --dry-run is for import" fsdplan db delete 1 --dry-run
 expect 2 "^fsdplan: --op: 'all_gahter' is no collective: did you mean 'all_gather'" fsdplan import - --op all_gahter
 
-# A message is a line, and not much of it what was typed.
+# A message is one line, and repeats only a part of a long word.
 long=$(printf '%05000d' 0 | tr 0 z)
 while read -r words; do
   expect "[12]" "^fsdplan: " fsdplan $words
@@ -277,8 +279,8 @@ expect 2 "--rank: 'x' is not" fsdplan lower --model llama3-8b --rank x
 expect 2 "diff: only one of the plans" fsdplan diff - -
 expect 2 "each give a plan: use one" fsdplan sim --plan a --from-megatron b
 
-# Every command with an option that there is not, with each of its options without its value, with
-# a value that the option does not take, and with a word too many.
+# Every command with an unknown option, with each of its options without its value, with a value for an
+# option that takes none, and with a word too many.
 for command in $commands; do
   expect 2 "there is no option '--nonsense'" fsdplan $command --nonsense
   expect 2 "there is no option '-y'" fsdplan $command -y
@@ -295,8 +297,8 @@ for command in $commands; do
   esac
 done
 
-# Every way to name a file, with what is none: the message is one line that names it, how it ends
-# tells the user's mistakes from the machine's, and nothing is written.
+# Every way to name a file, with files that cannot be used: the message is one line that names the file,
+# the exit status tells mistakes of the user from failures of the machine, and nothing is written.
 files=$work/files
 mkdir -p "$files/folder" "$files/folder.json" "$files/folder.ini"
 for kind in empty binary large unreadable; do
@@ -308,7 +310,7 @@ chmod 0 "$files"/unreadable*
 list () { (cd "$files" && ls -lnR --time-style=full-iso) ; }
 list >"$work/before"
 
-# refuse STATUS KIND PATTERN: every way to name such a file.
+# refuse STATUS KIND PATTERN: checks every way to name a file of that kind.
 refuse () {
   kind=$files/$2
   for command in show sim lower "emit --as plan" run; do
@@ -333,7 +335,7 @@ refuse 1 missing "No such file"
 refuse 1 folder "is a directory\|/config.json: No such file"
 refuse 2 binary "is not UTF-8 text"
 refuse 2 large "larger than"
-# What is no store is told by every command that would look into it, before anything else.
+# Every command that would read the store says first that a file is no store.
 for words in "query $plot_tiny" "sim $plot_tiny --params defaults" validate "calibrate --folds 0" \
   "run --model llama-tiny --gbs 2" "show --cluster mine" "plot memory $plot_tiny" "db list"; do
   expect 2 "^fsdplan: $files/binary: cannot open the store: " fsdplan $words --db "$files/binary"
@@ -342,7 +344,7 @@ expect 1 "cannot open the store: it is a directory" fsdplan query $plot_tiny --d
 expect 1 "cannot open the store: it is no regular file; :memory:" fsdplan query $plot_tiny --db /dev/null
 test -r "$files/unreadable" || refuse 1 unreadable "ermission denied"
 
-# An empty plan leaves everything open, which is a plan; nothing else is.
+# An empty file is a plan, which leaves all fields open; it is no other kind of file.
 fsdplan sim --plan "$files/empty" --model llama3-8b --cluster dgx-h100:1 --gbs 8 >"$work/out" 2>&1 ||
   complain "an empty plan is a plan"
 expect 2 "a model is needed" fsdplan sim --plan "$files/empty"
@@ -352,7 +354,7 @@ expect 2 "no section" fsdplan show --cluster "$files/empty.ini"
 expect 1 "nothing was stored yet" fsdplan db list --db "$files/empty"
 expect 1 "nothing was stored yet" fsdplan db delete 1 --db "$files/empty"
 
-# Where nothing can be written.
+# Places that cannot be written.
 plan="--model llama3-8b --cluster dgx-h100:1 --gbs 8"
 expect 1 "No such file\|cannot" fsdplan sim $plan --trace "$files/none/trace.json"
 expect 1 "directory" fsdplan sim $plan --trace "$files/folder"

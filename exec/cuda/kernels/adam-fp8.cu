@@ -2,11 +2,10 @@
 /* AdamW with moments in e4m3, which have a scale, in any mix with other formats.
  *
  * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
- *                2048 blocks; keep_scales: one thread. next_largest and keep_scales run only where
- *                a moment has a scale. A scale follows from the largest of the new moments, so
- *                these are computed twice.
- * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
- *                tests/gpu: equal byte for byte, but any NaN will do.
+ *                2048 blocks; replace_scales: one thread. next_largest and replace_scales run only
+ * where a moment has a scale. A scale follows from the largest of the new moments, so these are
+ * computed twice. Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by
+ * tests/fake and tests/gpu: equal byte for byte, but any NaN will do.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                          FLOPs
@@ -90,7 +89,8 @@ write_moment (const Moment &to, uint64_t at, unsigned n, const Piece &piece, flo
 }
 
 /* The scale of the new moments as exec_number_scale makes it: largest / 448, at least FLT_MIN,
- * rounded up so that its last three bits are zero. 1 where all are 0 or have no scale. */
+ * rounded up so that its last three bits are zero. 1 where all moments are 0 or the format has no
+ * scale; where the largest is infinite or NaN, that. */
 __device__ inline float
 next_scale (const Moment &moment)
 {
@@ -174,9 +174,10 @@ adamw_narrow (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVa
     }
 }
 
-/* Replaces the scales once nobody reads the old ones. Launched with one thread. */
+/* Replaces the scales, in a launch of its own: adamw_narrow reads the old ones. Launched with one
+ * thread. */
 __global__ void
-keep_scales (Moment avg, Moment avg_sq, const float *coef)
+replace_scales (Moment avg, Moment avg_sq, const float *coef)
 {
   if (isnan (coef[0]))
     return;
@@ -221,6 +222,6 @@ exec_cuda_adamw_narrow (const ExecArgs *args, void *stream)
     code = EXEC_CUDA_LAUNCH (adamw_narrow, shape_of_pieces (count), stream, count, adam, given, own,
                              main, avg, avg_sq, grad, coef);
   if (code == 0 && has_scales)
-    code = EXEC_CUDA_LAUNCH (keep_scales, shape_of_blocks (1, 1), stream, avg, avg_sq, coef);
+    code = EXEC_CUDA_LAUNCH (replace_scales, shape_of_blocks (1, 1), stream, avg, avg_sq, coef);
   return code;
 }

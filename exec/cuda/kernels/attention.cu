@@ -40,7 +40,7 @@ enum : unsigned
 struct Attention
 {
   uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices, window;
-  uint32_t chunk; /* so narrow because a wide remainder takes registers that are not there */
+  uint32_t chunk; /* 32 bits, since a remainder of 64 bits would take too many registers */
   PlanSequencePart queries, keys; /* where they are in their sequence */
   float scale;
 };
@@ -533,8 +533,8 @@ struct Join
   const float *part_lse;
 };
 
-/* A block per row and head: what some keys and others make of it, each by its share of the sum of
- * exponentials. */
+/* A block per row and head. It joins the results over two sets of keys, each weighted by its share
+ * of the sum of exponentials. */
 __global__ void
 __launch_bounds__ (THREADS) join (uint64_t count, Join shape)
 {

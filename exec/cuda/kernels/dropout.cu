@@ -58,7 +58,7 @@ drop (uint64_t rows, uint64_t cols, ExecDropout dropout, Tokens tokens, Array ou
     }
 }
 
-/* `add` below 0: there is none. */
+/* A negative `add` means that there is none. */
 int
 launch (const ExecArgs *args, void *stream, int out, int add, int in, int key, int start)
 {

@@ -109,7 +109,7 @@ add (uint64_t count, Array out, Array a, Array b)
     }
 }
 
-/* `in` holds `parts` runs of `count` elements, one behind the other. */
+/* `in` holds `parts` runs of `count` elements, one after the other. */
 __global__ void
 sum_parts (uint64_t count, uint64_t parts, Array out, Array in)
 {
@@ -265,47 +265,47 @@ enum : unsigned
  * `rotated` heads. */
 struct Rope
 {
-  uint64_t rows, seq, width, dim, half, first; /* a head's first 2 half elements turn */
+  uint64_t rows, seq, width, dim, half, first; /* a head's first 2 half elements are rotated */
   PlanSequencePart part;
   unsigned pairs, rotated;
   double magnitude, frequency[ANGLES]; /* frequency: of those pairs */
 };
 
-struct Turns
+struct Rotations
 {
   float cosine[ANGLES], sine[ANGLES];
 };
 
-/* Rows that a block turns at once: as many as it has threads to compute the angles of. */
+/* How many rows a block rotates at once: as many as it has threads to compute the angles of. */
 __host__ __device__ inline unsigned
-rows_of_turns (const Rope &shape)
+rows_of_block (const Rope &shape)
 {
   return ANGLES / shape.pairs;
 }
 
 /* Computes the sines and cosines of the rows from `row` on, in shared memory for the whole
  * block. */
-__device__ inline Turns &
-find_turns (const Rope &shape, uint64_t row)
+__device__ inline Rotations &
+find_rotations (const Rope &shape, uint64_t row)
 {
-  __shared__ Turns turns;
+  __shared__ Rotations rotations;
 
   __syncthreads (); /* those of the last rows have been read */
-  if (threadIdx.x < rows_of_turns (shape) * shape.pairs)
+  if (threadIdx.x < rows_of_block (shape) * shape.pairs)
     {
       uint64_t position = place_of (shape.part, (row + threadIdx.x / shape.pairs) % shape.seq);
       double cosine, sine;
 
       sincos ((double)position * shape.frequency[threadIdx.x % shape.pairs], &sine, &cosine);
-      turns.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
-      turns.sine[threadIdx.x] = (float)(shape.magnitude * sine);
+      rotations.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
+      rotations.sine[threadIdx.x] = (float)(shape.magnitude * sine);
     }
   __syncthreads ();
-  return turns;
+  return rotations;
 }
 
 /* A piece of pairs of a row. A thread loads their sines and cosines once for all of its heads. */
-struct TurnedPiece
+struct RotatedPiece
 {
   uint64_t at; /* its place in the first head */
   unsigned n;
@@ -313,7 +313,7 @@ struct TurnedPiece
 };
 
 __device__ inline void
-turn_head (const Rope &shape, const Array &qkv, const TurnedPiece &piece, unsigned head)
+rotate_head (const Rope &shape, const Array &qkv, const RotatedPiece &piece, unsigned head)
 {
   uint64_t at = piece.at + head * shape.dim;
   Words a_words = fetch (qkv, at, piece.n), b_words = fetch (qkv, at + shape.half, piece.n);
@@ -333,10 +333,10 @@ turn_head (const Rope &shape, const Array &qkv, const TurnedPiece &piece, unsign
 __global__ void
 rope (Rope shape, Array qkv)
 {
-  unsigned pieces = (unsigned)pieces_of (shape.pairs), rows = rows_of_turns (shape);
+  unsigned pieces = (unsigned)pieces_of (shape.pairs), rows = rows_of_block (shape);
   unsigned heads = THREADS / (rows * pieces), head = threadIdx.x / (rows * pieces);
   unsigned line = threadIdx.x / pieces % rows, pair = threadIdx.x % pieces * PIECE;
-  TurnedPiece piece = {};
+  RotatedPiece piece = {};
 
   piece.n = piece_of (pair, shape.pairs);
   for (uint64_t row = (uint64_t)blockIdx.x * rows; row < shape.rows;
@@ -350,15 +350,15 @@ rope (Rope shape, Array qkv)
           prefetch (qkv, piece.at + head * shape.dim);
           prefetch (qkv, piece.at + head * shape.dim + shape.half);
         }
-      const Turns &turns = find_turns (shape, row);
+      const Rotations &rotations = find_rotations (shape, row);
       for (unsigned i = 0; i < PIECE; i++)
         if (i < piece.n)
           {
-            piece.cosine.at[i] = turns.cosine[line * shape.pairs + pair + i];
-            piece.sine.at[i] = turns.sine[line * shape.pairs + pair + i];
+            piece.cosine.at[i] = rotations.cosine[line * shape.pairs + pair + i];
+            piece.sine.at[i] = rotations.sine[line * shape.pairs + pair + i];
           }
       for (unsigned h = head; h < shape.rotated && is_there; h += heads)
-        turn_head (shape, qkv, piece, h);
+        rotate_head (shape, qkv, piece, h);
     }
 }
 
@@ -583,7 +583,7 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
         shape.frequency[i] = direction
                              * plan_rope_frequency (&turning, shape.first + i, 2 * shape.half,
                                                     shape.seq * parts_of (args));
-      uint64_t blocks = (shape.rows + rows_of_turns (shape) - 1) / rows_of_turns (shape);
+      uint64_t blocks = (shape.rows + rows_of_block (shape) - 1) / rows_of_block (shape);
       code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);
     }
   return code;

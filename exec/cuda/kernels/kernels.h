@@ -140,7 +140,7 @@ int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);
 
-/* quantize-128x128.cu: a scale per 128 elements or per square; turn_squares moves scales alone. */
+/* quantize-128x128.cu: a scale per 128 elements or square; transpose_squares moves scales. */
 int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
 int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention reads in latent attention, made of what products left, and its gradients.
+/* The queries, keys and values of latent attention, made from the results of products, and their
+ * gradients.
  *
- *   latent_rope      k, v from kv; q's last columns turned in place; k's from the common part
- *   latent_rope_bwd  dkv from dk, dv; dq's last columns turned back; the common part's gradient
- *                    is the sum over heads, turned back; the latent vector's is 0
+ *   latent_rope      k, v from kv; q's last columns rotated in place; k's from the common part
+ *   latent_rope_bwd  dkv from dk, dv; dq's last columns rotated back; the common part's gradient
+ *                    is the sum over heads, rotated back; the latent vector's is 0
  *
- * Launch shape   copies: a thread per element. turns: a block of 256 threads per row, of at most
- *                256 pairs at a time; 2 KiB of shared memory. At most 2048 blocks each.
- * Per call       s: bytes per element; n = rows heads
- *   op               bytes                                         FLOPs
- *   latent_rope      n s (2 (nope + v_dim) + 3 rope), and          6 n rope
- *                    down's last columns from cache
- *   latent_rope_bwd  n s (2 (nope + v_dim) + 3 rope) and           4 n rope
- *                    rows s (rank + rope)
- * Checked with   exec_cpu_latent_rope and exec_cpu_latent_rope_bwd of exec/cpu/kernels-cpu-rope.c,
- * by tests/fake and tests/gpu: the same bits where sin and cos give the same. */
+ * Launch shape   copies: a thread per element. rotations: a block of 256 threads per row, of at
+ * most 256 pairs at a time; 2 KiB of shared memory. At most 2048 blocks each. Per call       s:
+ * bytes per element; n = rows heads op               bytes FLOPs latent_rope      n s (2 (nope +
+ * v_dim) + 3 rope), and          6 n rope down's last columns from cache latent_rope_bwd  n s (2
+ * (nope + v_dim) + 3 rope) and           4 n rope rows s (rank + rope) Checked with
+ * exec_cpu_latent_rope and exec_cpu_latent_rope_bwd of exec/cpu/kernels-cpu-rope.c, by tests/fake
+ * and tests/gpu: the same bits where sin and cos give the same. */
 #include "exec/cuda/kernels/latent.h"
 #include "exec/cuda/kernels/launch.cuh"
 
@@ -39,7 +37,7 @@ struct LatentArrays
   Array q, k, v, kv, down; /* or their gradients */
 };
 
-struct LatentTurns
+struct LatentRotations
 {
   float cosine[LATENT_PAIRS], sine[LATENT_PAIRS];
 };
@@ -66,10 +64,10 @@ __launch_bounds__ (THREADS) latent_copy (LatentShape shape, LatentArrays at)
 }
 
 /* Computes the sines and cosines of a row, in shared memory for the whole block. */
-__device__ inline LatentTurns &
-find_latent_turns (const LatentShape &shape, uint64_t row)
+__device__ inline LatentRotations &
+find_latent_rotations (const LatentShape &shape, uint64_t row)
 {
-  __shared__ LatentTurns turns;
+  __shared__ LatentRotations rotations;
 
   __syncthreads (); /* those of the last row have been read */
   if (threadIdx.x < shape.pairs)
@@ -77,26 +75,27 @@ find_latent_turns (const LatentShape &shape, uint64_t row)
       double cosine, sine;
 
       sincos ((double)(row % shape.seq) * shape.frequency[threadIdx.x], &sine, &cosine);
-      turns.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
-      turns.sine[threadIdx.x] = (float)(shape.magnitude * sine);
+      rotations.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
+      rotations.sine[threadIdx.x] = (float)(shape.magnitude * sine);
     }
   __syncthreads ();
-  return turns;
+  return rotations;
 }
 
-/* Writes a pair of neighbours, turned. */
+/* Writes a rotated pair of neighbours. */
 __device__ inline void
-turn_neighbours (const LatentTurns &turns, unsigned pair, float a, float b, const Array &out,
-                 uint64_t at)
+rotate_neighbours (const LatentRotations &rotations, unsigned pair, float a, float b,
+                   const Array &out, uint64_t at)
 {
-  write_one (out, at, a * turns.cosine[pair] - b * turns.sine[pair]);
-  write_one (out, at + 1, b * turns.cosine[pair] + a * turns.sine[pair]);
+  write_one (out, at, a * rotations.cosine[pair] - b * rotations.sine[pair]);
+  write_one (out, at + 1, b * rotations.cosine[pair] + a * rotations.sine[pair]);
 }
 
-/* Turns queries, or their gradients, of one row; each key head gets the common part. */
+/* Rotates queries, or their gradients, of one row; each key head gets the common part. */
 template <bool has_keys>
 __device__ inline void
-turn_row (const LatentShape &shape, const LatentArrays &at, const LatentTurns &turns, uint64_t row)
+rotate_row (const LatentShape &shape, const LatentArrays &at, const LatentRotations &rotations,
+            uint64_t row)
 {
   uint64_t width = shape.nope + shape.rope;
   uint64_t common = row * (shape.rank + shape.rope) + shape.rank + 2 * shape.first;
@@ -108,10 +107,10 @@ turn_row (const LatentShape &shape, const LatentArrays &at, const LatentTurns &t
       uint64_t place = head * width + shape.nope + 2 * (shape.first + pair);
       float a = read_one (at.q, place), b = read_one (at.q, place + 1);
 
-      turn_neighbours (turns, pair, a, b, at.q, place);
+      rotate_neighbours (rotations, pair, a, b, at.q, place);
       if (has_keys)
-        turn_neighbours (turns, pair, read_one (at.down, common + 2 * pair),
-                         read_one (at.down, common + 2 * pair + 1), at.k, place);
+        rotate_neighbours (rotations, pair, read_one (at.down, common + 2 * pair),
+                           read_one (at.down, common + 2 * pair + 1), at.k, place);
     }
 }
 
@@ -119,7 +118,7 @@ __global__ void
 __launch_bounds__ (THREADS) latent_turn (LatentShape shape, LatentArrays at)
 {
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
-    turn_row<true> (shape, at, find_latent_turns (shape, row), row);
+    rotate_row<true> (shape, at, find_latent_rotations (shape, row), row);
 }
 
 __global__ void
@@ -129,10 +128,10 @@ __launch_bounds__ (THREADS) latent_turn_bwd (LatentShape shape, LatentArrays at)
 
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
     {
-      const LatentTurns &turns = find_latent_turns (shape, row);
+      const LatentRotations &rotations = find_latent_rotations (shape, row);
       uint64_t down = row * (shape.rank + shape.rope), pair = threadIdx.x;
 
-      turn_row<false> (shape, at, turns, row);
+      rotate_row<false> (shape, at, rotations, row);
       for (uint64_t col = threadIdx.x; col < shape.rank && shape.first == 0; col += blockDim.x)
         write_one (at.down, down + col, 0.0f);
       if (pair >= shape.pairs)
@@ -141,8 +140,8 @@ __launch_bounds__ (THREADS) latent_turn_bwd (LatentShape shape, LatentArrays at)
       for (uint64_t head = row * shape.heads; head < (row + 1) * shape.heads; head++)
         for (unsigned i = 0; i < 2; i++)
           sum[i] += read_one (at.k, head * width + shape.nope + 2 * (shape.first + pair) + i);
-      turn_neighbours (turns, (unsigned)pair, sum[0], sum[1], at.down,
-                       down + shape.rank + 2 * (shape.first + pair));
+      rotate_neighbours (rotations, (unsigned)pair, sum[0], sum[1], at.down,
+                         down + shape.rank + 2 * (shape.first + pair));
     }
 }
 
@@ -161,7 +160,7 @@ latent_of (const Operands &operands)
   return shape;
 }
 
-/* Copies, and then turns all pairs, some at a time. Places in documents are refused. */
+/* Copies, and then rotates all pairs, some at a time. Places in documents are refused. */
 template <bool back>
 int
 launch_latent (const ExecArgs *args, const Operands &operands, LatentArrays at, void *stream)

@@ -22,8 +22,8 @@
 #define EXEC_CUDA_MAX_BLOCKS 2048
 #endif
 
-/* UNROLL is for loops of which several rounds shall be under way at once, UNROLL_ALL for those that
- * have to be unrolled whole: else the arrays that they index would not be in registers. */
+/* UNROLL is for loops that should have several iterations in flight at once, UNROLL_ALL for loops
+ * that have to be unrolled completely so that the arrays that they index stay in registers. */
 #ifdef __CUDACC__
 #define EXEC_CUDA_UNROLL _Pragma ("unroll 4")
 #define EXEC_CUDA_UNROLL_ALL _Pragma ("unroll")
@@ -96,8 +96,7 @@ stride_x ()
   return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* --- number formats: bit for bit those of exec/number/number.c -----------------------------------
- */
+/* --- number formats, bit for bit those of exec/number/number.c ----------------------------- */
 
 __device__ inline float
 float_of (uint32_t word)
@@ -446,6 +445,7 @@ is_plain (const Array &array)
   return array.at == NULL || (array.is_half && !array.is_fp16 && array.is_wide);
 }
 
+/* The array itself, with a format that the compiler knows where it is plain. */
 template <bool plain>
 __device__ inline Array
 known (const Array &array)
@@ -484,7 +484,8 @@ struct Operands
       code = (int)cudaErrorInvalidValue;
   }
 
-  /* An operand of rows of `cols` elements, whose pieces begin anew in each row. Absent: NULL. */
+  /* An operand of rows of `cols` elements. Each row begins with a new piece. An absent operand is
+   * NULL. */
   Array
   rows_of (int i, uint64_t cols)
   {

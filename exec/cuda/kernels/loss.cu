@@ -63,8 +63,8 @@ threads_of (uint64_t cols, bool is_half)
   return (unsigned)at_most ((pieces + WARP - 1) / WARP * WARP, most);
 }
 
-/* The same number, but unknown to the compiler, which so keeps nothing that it computed from it:
- * registers are for what is kept of a row. */
+/* Returns the same number, but hides it from the compiler, which then keeps nothing that it
+ * computed from it: the registers are needed for the row. */
 __device__ inline unsigned
 anew (unsigned value)
 {
@@ -362,9 +362,9 @@ target_logits (Vocabulary part, float *out, Array logits, const int32_t *targets
     }
 }
 
-/* Softmax by `stats` of whole rows: the maxima of all rows, then their sums, then their targets'
- * logits. Where it `turns`, `out` are the logits themselves and become their gradient. */
-template <bool turns>
+/* The softmax by `stats` of whole rows: the maxima of all rows, then their sums, then their
+ * targets' logits. If makes_gradient, `out` are the logits themselves and become their gradient. */
+template <bool makes_gradient>
 __global__ void
 softmax_of_part (Vocabulary part, Limb *loss, Array out, Array logits, const int32_t *targets,
                  const float *stats)
@@ -379,14 +379,14 @@ softmax_of_part (Vocabulary part, Limb *loss, Array out, Array logits, const int
       for (uint64_t col = first_piece (); col < part.cols; col += piece_stride ())
         {
           unsigned n = piece_of (col, part.cols);
-          bool is_nothing = col >= part.here || (turns && targets[row] < 0);
+          bool is_nothing = col >= part.here || (makes_gradient && targets[row] < 0);
           Piece piece
               = is_nothing ? Piece{} : probabilities_of (read (logits, begin + col, n), all);
 
           for (unsigned i = 0; i < PIECE; i++)
             if (col + i >= part.here)
               piece.at[i] = 0;
-            else if (turns && place == col + i)
+            else if (makes_gradient && place == col + i)
               piece.at[i] -= 1.0f;
           write (out, begin + col, n, piece);
         }
@@ -408,7 +408,7 @@ vocabulary_of (const Operands &operands)
   return { rows, (unsigned)cols, (unsigned)left, (uint32_t)first };
 }
 
-template <bool turns>
+template <bool makes_gradient>
 int
 launch_part (Operands *operands, int out, int in, const int32_t *targets, void *stream)
 {
@@ -420,8 +420,9 @@ launch_part (Operands *operands, int out, int in, const int32_t *targets, void *
   if (operands->code != 0)
     return operands->code;
   Limb *loss = (Limb *)operands->args->ptr[0];
-  return EXEC_CUDA_LAUNCH (softmax_of_part<turns>, shape_of_matrix (part.rows, pieces_of (cols)),
-                           stream, part, loss, to, logits, targets, stats);
+  return EXEC_CUDA_LAUNCH (softmax_of_part<makes_gradient>,
+                           shape_of_matrix (part.rows, pieces_of (cols)), stream, part, loss, to,
+                           logits, targets, stats);
 }
 
 }

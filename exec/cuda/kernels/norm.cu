@@ -9,12 +9,12 @@
  * Launch shape   rows: a block per row of up to 256 threads, a piece of 8 elements each, at most
  *                2048 blocks; 128 bytes of shared memory. columns: a block of 512 threads per strip
  *                of 8 to 32 columns; 18 KiB of shared memory.
- * Per call       s: bytes per element, of each operand's own format; n = rows cols. Later readings
- *                of a row are from cache; a + b is then added up again.
+ * Per call       s: bytes per element, of each operand's own format; n = rows cols. A row is
+ *                read again from cache, and a + b added again.
  *   op             bytes                                       FLOPs
  *   rmsnorm        n (s + s) + cols s + 4 rows                 4 n
  *   layernorm      n (s + s) + 2 cols s + 8 rows               7 n
- *   add_ either    n 2 s more: 4 n s; 5 n s as two kernels     n more
+ *   add_ either    2 n s more (as two kernels 3 n s more)      n more
  *   bias_bwd       n s + cols s                                n
  * Checked with   run_rmsnorm and so on of exec/cpu/kernels-cpu-norm.c, run_bias_bwd of
  *                exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order,
@@ -93,7 +93,7 @@ norm_out (Operands *operands, uint64_t cols, int scale)
 /* What a norm reads: `in`, or the sum of a and b, which it stores in `in`. */
 struct NormIn
 {
-  Array in;   /* or where the sum is stored */
+  Array in;   /* the input, or where the sum is stored */
   Array a, b; /* NULL: no sum */
 };
 

@@ -5,8 +5,8 @@
  *                norm_sq: 64 threads and 33 KiB of shared memory a block, at most 2048 blocks; then
  *                one thread, which carries between limbs. clip: one thread.
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
- * tests/gpu: equal bit for bit. The updates are the same operations in the same order, sums are
- *                integers, and clip works in doubles as the CPU does.
+ *                tests/gpu: equal bit for bit. The updates are the same operations in the same
+ * order, sums are integers, and clip works in doubles as the CPU does.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op        bytes                          FLOPs
@@ -116,7 +116,7 @@ struct Group
   Limb low, high;
 };
 
-/* Moves what all threads have summed of this thread's group into `group`. */
+/* Moves the sums that all threads have for one group, this thread's, into `group`. */
 __device__ inline void
 collect (Group *group)
 {

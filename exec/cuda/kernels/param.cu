@@ -525,17 +525,17 @@ quantize_blocks (const ExecArgs *args, const Part &part, Array in, Array amax, v
 
 enum : unsigned
 {
-  TURN_TILE = 64
+  TRANSPOSE_TILE = 64
 };
 
-struct TurnTile
+struct TransposeTile
 {
-  uint32_t at[TURN_TILE][TURN_TILE / 4 + 1]; /* four bytes each; one more against bank conflicts */
+  uint32_t at[TRANSPOSE_TILE][TRANSPOSE_TILE / 4 + 1]; /* one more against bank conflicts */
 };
 
 /* A matrix of bytes to transpose. `is_wide`: rows and columns consist of whole pieces of 16 bytes,
  * in memory that begins on 16 bytes. */
-struct Turn
+struct Transpose
 {
   uint64_t rows, cols;
   uint8_t *out;
@@ -545,77 +545,78 @@ struct Turn
 
 enum : unsigned
 {
-  TURN_PIECE = sizeof (Quad),
-  TURN_PIECES = TURN_TILE / TURN_PIECE /* pieces of a row of a tile */
+  TRANSPOSE_PIECE = sizeof (Quad),
+  TRANSPOSE_PIECES = TRANSPOSE_TILE / TRANSPOSE_PIECE /* pieces of a row of a tile */
 };
 
-__device__ inline TurnTile &
-turn_tile ()
+__device__ inline TransposeTile &
+transpose_tile ()
 {
-  __shared__ TurnTile shared;
+  __shared__ TransposeTile shared;
 
   return shared;
 }
 
 /* Transposes a tile byte by byte. Neighbouring threads read, and write, neighbouring bytes. */
 __device__ inline void
-turn_bytes (const Turn &turn, uint64_t r, uint64_t c)
+transpose_bytes (const Transpose &matrix, uint64_t r, uint64_t c)
 {
-  TurnTile &tile = turn_tile ();
+  TransposeTile &tile = transpose_tile ();
 
-  for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
-    if (r + i / TURN_TILE < turn.rows && c + i % TURN_TILE < turn.cols)
-      ((uint8_t *)tile.at[i / TURN_TILE])[i % TURN_TILE]
-          = turn.in[(r + i / TURN_TILE) * turn.cols + c + i % TURN_TILE];
+  for (unsigned i = threadIdx.x; i < TRANSPOSE_TILE * TRANSPOSE_TILE; i += THREADS)
+    if (r + i / TRANSPOSE_TILE < matrix.rows && c + i % TRANSPOSE_TILE < matrix.cols)
+      ((uint8_t *)tile.at[i / TRANSPOSE_TILE])[i % TRANSPOSE_TILE]
+          = matrix.in[(r + i / TRANSPOSE_TILE) * matrix.cols + c + i % TRANSPOSE_TILE];
   __syncthreads ();
-  for (unsigned i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += THREADS)
-    if (c + i / TURN_TILE < turn.cols && r + i % TURN_TILE < turn.rows)
-      turn.out[(c + i / TURN_TILE) * turn.rows + r + i % TURN_TILE]
-          = ((const uint8_t *)tile.at[i % TURN_TILE])[i / TURN_TILE];
+  for (unsigned i = threadIdx.x; i < TRANSPOSE_TILE * TRANSPOSE_TILE; i += THREADS)
+    if (c + i / TRANSPOSE_TILE < matrix.cols && r + i % TRANSPOSE_TILE < matrix.rows)
+      matrix.out[(c + i / TRANSPOSE_TILE) * matrix.rows + r + i % TRANSPOSE_TILE]
+          = ((const uint8_t *)tile.at[i % TRANSPOSE_TILE])[i / TRANSPOSE_TILE];
 }
 
 /* Transposes a tile: a thread reads a piece of a row and writes a piece of a column. The lanes of a
  * warp have two pieces of each of 16 columns, so they write whole sectors of memory and read shared
  * memory without bank conflicts. */
 __device__ inline void
-turn_pieces (const Turn &turn, uint64_t r, uint64_t c)
+transpose_pieces (const Transpose &matrix, uint64_t r, uint64_t c)
 {
-  TurnTile &tile = turn_tile ();
+  TransposeTile &tile = transpose_tile ();
   unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  unsigned row = threadIdx.x / TURN_PIECES, from = threadIdx.x % TURN_PIECES * TURN_PIECE;
-  unsigned col = warp % 4 * 16 + lane / 2, to = (warp / 4 * 2 + lane % 2) * TURN_PIECE;
-  Quad turned = {};
+  unsigned row = threadIdx.x / TRANSPOSE_PIECES,
+           from = threadIdx.x % TRANSPOSE_PIECES * TRANSPOSE_PIECE;
+  unsigned col = warp % 4 * 16 + lane / 2, to = (warp / 4 * 2 + lane % 2) * TRANSPOSE_PIECE;
+  Quad transposed = {};
 
-  if (r + row < turn.rows && c + from < turn.cols)
+  if (r + row < matrix.rows && c + from < matrix.cols)
     {
-      Quad quad = *(const Quad *)(turn.in + (r + row) * turn.cols + c + from);
+      Quad quad = *(const Quad *)(matrix.in + (r + row) * matrix.cols + c + from);
 
       for (unsigned i = 0; i < 4; i++)
         tile.at[row][from / 4 + i] = quad.word[i];
     }
   __syncthreads ();
-  if (c + col >= turn.cols || r + to >= turn.rows)
+  if (c + col >= matrix.cols || r + to >= matrix.rows)
     return;
-  for (unsigned i = 0; i < TURN_PIECE; i++)
-    turned.word[i / 4] |= (uint32_t)((const uint8_t *)tile.at[to + i])[col] << i % 4 * 8;
-  *(Quad *)(turn.out + (c + col) * turn.rows + r + to) = turned;
+  for (unsigned i = 0; i < TRANSPOSE_PIECE; i++)
+    transposed.word[i / 4] |= (uint32_t)((const uint8_t *)tile.at[to + i])[col] << i % 4 * 8;
+  *(Quad *)(matrix.out + (c + col) * matrix.rows + r + to) = transposed;
 }
 
 __global__ void
-__launch_bounds__ (THREADS) transpose (Turn turn, float *out_scale, const float *in_scale)
+__launch_bounds__ (THREADS) transpose (Transpose matrix, float *out_scale, const float *in_scale)
 {
-  uint64_t across = (turn.cols + TURN_TILE - 1) / TURN_TILE;
-  uint64_t tiles = (turn.rows + TURN_TILE - 1) / TURN_TILE * across;
+  uint64_t across = (matrix.cols + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
+  uint64_t tiles = (matrix.rows + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE * across;
 
   if (first_x () == 0 && out_scale != NULL && in_scale != NULL)
     *out_scale = *in_scale;
   for (uint64_t t = blockIdx.x; t < tiles; t += gridDim.x)
     {
       __syncthreads (); /* the last tile has been written */
-      if (turn.is_wide)
-        turn_pieces (turn, t / across * TURN_TILE, t % across * TURN_TILE);
+      if (matrix.is_wide)
+        transpose_pieces (matrix, t / across * TRANSPOSE_TILE, t % across * TRANSPOSE_TILE);
       else
-        turn_bytes (turn, t / across * TURN_TILE, t % across * TURN_TILE);
+        transpose_bytes (matrix, t / across * TRANSPOSE_TILE, t % across * TRANSPOSE_TILE);
     }
 }
 
@@ -715,7 +716,8 @@ extern "C" int
 exec_cuda_transpose (const ExecArgs *args, void *stream)
 {
   uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
-  uint64_t tiles = (rows + TURN_TILE - 1) / TURN_TILE * ((cols + TURN_TILE - 1) / TURN_TILE);
+  uint64_t tiles = (rows + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE
+                   * ((cols + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE);
   uint8_t *out = (uint8_t *)args->ptr[0];
   const uint8_t *in = (const uint8_t *)args->ptr[1];
   float *out_scale = args->scale[0];
@@ -731,10 +733,10 @@ exec_cuda_transpose (const ExecArgs *args, void *stream)
   if (code != 0)
     return code;
 
-  bool is_wide
-      = is_aligned (in) && is_aligned (out) && rows % TURN_PIECE == 0 && cols % TURN_PIECE == 0;
-  Turn turn = { rows, cols, out, in, is_wide };
-  return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, turn,
+  bool is_wide = is_aligned (in) && is_aligned (out) && rows % TRANSPOSE_PIECE == 0
+                 && cols % TRANSPOSE_PIECE == 0;
+  Transpose matrix = { rows, cols, out, in, is_wide };
+  return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, matrix,
                            has_squares ? NULL : out_scale, in_scale);
 }
 

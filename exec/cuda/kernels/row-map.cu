@@ -20,7 +20,7 @@ struct MapShape
   uint64_t rows, experts, ranks, entries;
 };
 
-/* The sorted rows that a map has room for, where each row has as many copies. */
+/* How many sorted rows a map has room for, if each row is copied to `slots` experts. */
 __device__ inline uint64_t
 sorted_of (const MapShape &shape, int32_t slots)
 {
@@ -82,7 +82,7 @@ count_routes (MapShape shape, const uint8_t *routes, int32_t *map)
     }
   if (first_x () == 0)
     {
-      int32_t slots = 0; /* every row has as many */
+      int32_t slots = 0; /* the experts of a row, equally many for every row */
 
       for (uint64_t e = 0; e < shape.experts; e++)
         slots += routes[e];
