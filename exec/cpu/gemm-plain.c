@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products without a library, tile by tile from packed blocks of the factors. Every element
+ * is summed over ascending k, whatever the sizes. */
 #include "config.h"
 
 #include "exec/cpu/pool.h"
 #include "exec/kernels.h"
 
-/* A matrix product without a library, tile by tile from packed blocks of the factors. Every element
- * is summed over ascending k, whatever the sizes. */
 #define TILE_M 4
 #define TILE_N 16
 #define BLOCK_N (4 * TILE_N)

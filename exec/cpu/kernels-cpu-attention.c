@@ -22,7 +22,8 @@ PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, heads);
 PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, head_dim);
 PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, v_dim);
 
-/* Heads of one of several operands that have as many, of a width that dim `width` says. */
+/* The heads in an operand whose rows have nothing else, each of the size that dim number `width`
+ * gives. */
 static ExecCpuHeads
 heads_of (const ExecArgs *args, guint operand, guint width)
 {
@@ -43,7 +44,8 @@ heads_in_qkv (const ExecArgs *args, guint operand, guint first)
                          first > 0 ? (heads + (first - 1) * kv_heads) * dim : 0 };
 }
 
-/* Keys, or values, of another rank, which lie apart, or of this one beside the queries. */
+/* The key heads: in the operand `apart` if it is given, with keys and values of another rank,
+ * otherwise beside this rank's queries. */
 static ExecCpuHeads
 keys_of (const ExecArgs *args, guint with_queries, guint apart)
 {

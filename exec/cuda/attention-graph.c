@@ -109,21 +109,22 @@ add_tensor (ExecAttentionGraph *self, gint64 id, cudnnDataType_t type, const Lay
 
 /* Adds a virtual tensor, which only operations of the graph read and write. */
 static Tensor
-inner (ExecAttentionGraph *self, cudnnDataType_t type, const Layout *layout)
+add_inner (ExecAttentionGraph *self, cudnnDataType_t type, const Layout *layout)
 {
   return add_tensor (self, self->next_id++, type, layout, true, false);
 }
 
 /* Adds a tensor in the caller's device memory. */
 static Tensor
-outer (ExecAttentionGraph *self, ExecAttentionTensor id, cudnnDataType_t type, const Layout *layout)
+add_outer (ExecAttentionGraph *self, ExecAttentionTensor id, cudnnDataType_t type,
+           const Layout *layout)
 {
   return add_tensor (self, id, type, layout, false, false);
 }
 
 /* Adds a number that the caller gives in host memory. */
 static Tensor
-scalar (ExecAttentionGraph *self, ExecAttentionTensor id)
+add_scalar (ExecAttentionGraph *self, ExecAttentionTensor id)
 {
   return add_tensor (self, id, CUDNN_DATA_FLOAT, &(Layout){ { 1, 1, 1, 1 }, { 1, 1, 1, 1 } }, false,
                      true);
@@ -266,7 +267,7 @@ static Tensor
 position (ExecAttentionGraph *self, const Parts *parts, Tensor x, gint64 axis)
 {
   return pointwise_at (self, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, x, NULL, NULL, axis,
-                       inner (self, CUDNN_DATA_INT32, &parts->scores));
+                       add_inner (self, CUDNN_DATA_INT32, &parts->scores));
 }
 
 /* x where `a` compares to `b` as `mode` says, else `masked`. */
@@ -275,10 +276,10 @@ keep_where (ExecAttentionGraph *self, const Parts *parts, Tensor x, Tensor maske
             cudnnPointwiseMode_t mode, Tensor a, Tensor b)
 {
   Tensor sees = pointwise_at (self, mode, CUDNN_DATA_BOOLEAN, a, b, NULL, 0,
-                              inner (self, CUDNN_DATA_BOOLEAN, &parts->scores));
+                              add_inner (self, CUDNN_DATA_BOOLEAN, &parts->scores));
 
   return pointwise_at (self, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, x, masked, sees, 0,
-                       inner (self, CUDNN_DATA_FLOAT, &parts->scores));
+                       add_inner (self, CUDNN_DATA_FLOAT, &parts->scores));
 }
 
 /* x where the query sees the key, else minus infinity. A query sees no key after its own; the graph
@@ -287,7 +288,7 @@ keep_where (ExecAttentionGraph *self, const Parts *parts, Tensor x, Tensor maske
 static Tensor
 mask (ExecAttentionGraph *self, const ExecAttentionShape *shape, const Parts *parts, Tensor x)
 {
-  Tensor masked = scalar (self, EXEC_ATTENTION_MASKED);
+  Tensor masked = add_scalar (self, EXEC_ATTENTION_MASKED);
   Tensor row = position (self, parts, x, 2), column = position (self, parts, x, 3);
 
   x = keep_where (self, parts, x, masked, CUDNN_POINTWISE_CMP_GE, row, column);
@@ -295,8 +296,8 @@ mask (ExecAttentionGraph *self, const ExecAttentionShape *shape, const Parts *pa
     return x;
   row = position (self, parts, x, 2);
   column = pointwise (self, CUDNN_POINTWISE_ADD, position (self, parts, x, 3),
-                      scalar (self, EXEC_ATTENTION_WINDOW),
-                      inner (self, CUDNN_DATA_FLOAT, &parts->scores));
+                      add_scalar (self, EXEC_ATTENTION_WINDOW),
+                      add_inner (self, CUDNN_DATA_FLOAT, &parts->scores));
   return keep_where (self, parts, x, masked, CUDNN_POINTWISE_CMP_GT, column, row);
 }
 
@@ -306,23 +307,23 @@ add_forward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
   const Parts p = parts_of (shape);
   const Layout k_transposed = transposed (p.kv);
   const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
-  Tensor q = outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
-  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &k_transposed);
-  Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &p.kv);
-  Tensor out = outer (self, EXEC_ATTENTION_OUT, p.type, &p.out);
-  Tensor stats = outer (self, EXEC_ATTENTION_STATS, fp32, &p.stats);
-  Tensor scale = scalar (self, EXEC_ATTENTION_SCALE);
+  Tensor q = add_outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
+  Tensor k = add_outer (self, EXEC_ATTENTION_K, p.type, &k_transposed);
+  Tensor v = add_outer (self, EXEC_ATTENTION_V, p.type, &p.kv);
+  Tensor out = add_outer (self, EXEC_ATTENTION_OUT, p.type, &p.out);
+  Tensor stats = add_outer (self, EXEC_ATTENTION_STATS, fp32, &p.stats);
+  Tensor scale = add_scalar (self, EXEC_ATTENTION_SCALE);
 
-  Tensor s = matmul (self, q, k, inner (self, fp32, &p.scores));
-  s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, inner (self, fp32, &p.scores));
+  Tensor s = matmul (self, q, k, add_inner (self, fp32, &p.scores));
+  s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, add_inner (self, fp32, &p.scores));
   s = mask (self, shape, &p, s);
-  Tensor max = reduce (self, CUDNN_REDUCE_TENSOR_MAX, s, inner (self, fp32, &p.stats));
-  s = pointwise (self, CUDNN_POINTWISE_SUB, s, max, inner (self, fp32, &p.scores));
-  s = pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p.scores));
-  Tensor sum = reduce (self, CUDNN_REDUCE_TENSOR_ADD, s, inner (self, fp32, &p.stats));
-  Tensor log = pointwise (self, CUDNN_POINTWISE_LOG, sum, NULL, inner (self, fp32, &p.stats));
+  Tensor max = reduce (self, CUDNN_REDUCE_TENSOR_MAX, s, add_inner (self, fp32, &p.stats));
+  s = pointwise (self, CUDNN_POINTWISE_SUB, s, max, add_inner (self, fp32, &p.scores));
+  s = pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, add_inner (self, fp32, &p.scores));
+  Tensor sum = reduce (self, CUDNN_REDUCE_TENSOR_ADD, s, add_inner (self, fp32, &p.stats));
+  Tensor log = pointwise (self, CUDNN_POINTWISE_LOG, sum, NULL, add_inner (self, fp32, &p.stats));
   pointwise (self, CUDNN_POINTWISE_ADD, max, log, stats);
-  s = pointwise (self, CUDNN_POINTWISE_DIV, s, sum, inner (self, p.type, &p.scores));
+  s = pointwise (self, CUDNN_POINTWISE_DIV, s, sum, add_inner (self, p.type, &p.scores));
   matmul (self, s, v, out);
 }
 
@@ -333,11 +334,11 @@ add_kv_gradient (ExecAttentionGraph *self, const ExecAttentionShape *s, const Pa
                  ExecAttentionTensor id, Tensor scores_transposed, Tensor x)
 {
   const Layout all = packed (s->batch, s->heads, s->seq, s->head_dim);
-  Tensor out = outer (self, id, p->type, &p->kv);
+  Tensor out = add_outer (self, id, p->type, &p->kv);
 
   if (p->is_grouped)
     reduce (self, CUDNN_REDUCE_TENSOR_ADD,
-            matmul (self, scores_transposed, x, inner (self, p->type, &all)), out);
+            matmul (self, scores_transposed, x, add_inner (self, p->type, &all)), out);
   else
     matmul (self, scores_transposed, x, out);
 }
@@ -348,13 +349,13 @@ add_probabilities (ExecAttentionGraph *self, const ExecAttentionShape *shape, co
                    Tensor q, Tensor k, Tensor scale)
 {
   const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
-  Tensor stats = outer (self, EXEC_ATTENTION_STATS, fp32, &p->stats);
+  Tensor stats = add_outer (self, EXEC_ATTENTION_STATS, fp32, &p->stats);
 
-  Tensor s = matmul (self, q, k, inner (self, fp32, &p->scores));
-  s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, inner (self, fp32, &p->scores));
-  s = pointwise (self, CUDNN_POINTWISE_SUB, s, stats, inner (self, fp32, &p->scores));
+  Tensor s = matmul (self, q, k, add_inner (self, fp32, &p->scores));
+  s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, add_inner (self, fp32, &p->scores));
+  s = pointwise (self, CUDNN_POINTWISE_SUB, s, stats, add_inner (self, fp32, &p->scores));
   s = mask (self, shape, p, s);
-  return pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p->scores));
+  return pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, add_inner (self, fp32, &p->scores));
 }
 
 /* Adds the sum of out * dout over the row of each query. */
@@ -363,12 +364,12 @@ add_row_sums (ExecAttentionGraph *self, const ExecAttentionShape *s, const Parts
 {
   const Layout all = packed (s->batch, s->heads, s->seq, s->head_dim);
   const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
-  Tensor out = outer (self, EXEC_ATTENTION_OUT, p->type, &p->out);
+  Tensor out = add_outer (self, EXEC_ATTENTION_OUT, p->type, &p->out);
 
-  Tensor x = pointwise (self, CUDNN_POINTWISE_MUL, dout, out, inner (self, fp32, &all));
-  x = reduce (self, CUDNN_REDUCE_TENSOR_ADD, x, inner (self, fp32, &p->stats));
-  return pointwise (self, CUDNN_POINTWISE_MUL, x, scalar (self, EXEC_ATTENTION_ONE),
-                    outer (self, EXEC_ATTENTION_ROW_SUMS, fp32, &p->stats));
+  Tensor x = pointwise (self, CUDNN_POINTWISE_MUL, dout, out, add_inner (self, fp32, &all));
+  x = reduce (self, CUDNN_REDUCE_TENSOR_ADD, x, add_inner (self, fp32, &p->stats));
+  return pointwise (self, CUDNN_POINTWISE_MUL, x, add_scalar (self, EXEC_ATTENTION_ONE),
+                    add_outer (self, EXEC_ATTENTION_ROW_SUMS, fp32, &p->stats));
 }
 
 static void
@@ -378,29 +379,30 @@ add_backward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
   const Layout kv_transposed = transposed (p.kv), scores_transposed = transposed (p.scores);
   const Layout all = packed (shape->batch, shape->heads, shape->seq, shape->head_dim);
   const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
-  Tensor q = outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
-  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &kv_transposed);
-  Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &kv_transposed);
-  Tensor dout = outer (self, EXEC_ATTENTION_DOUT, p.type, &p.out);
-  Tensor dq = outer (self, EXEC_ATTENTION_DQ, p.type, &p.q);
-  Tensor scale = scalar (self, EXEC_ATTENTION_SCALE);
+  Tensor q = add_outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
+  Tensor k = add_outer (self, EXEC_ATTENTION_K, p.type, &kv_transposed);
+  Tensor v = add_outer (self, EXEC_ATTENTION_V, p.type, &kv_transposed);
+  Tensor dout = add_outer (self, EXEC_ATTENTION_DOUT, p.type, &p.out);
+  Tensor dq = add_outer (self, EXEC_ATTENTION_DQ, p.type, &p.q);
+  Tensor scale = add_scalar (self, EXEC_ATTENTION_SCALE);
 
   Tensor row_sums = add_row_sums (self, shape, &p, dout);
   Tensor e = add_probabilities (self, shape, &p, q, k, scale);
   add_kv_gradient (self, shape, &p, EXEC_ATTENTION_DV,
-                   reshape (self, e, inner (self, p.type, &scores_transposed)), dout);
-  Tensor ds = matmul (self, dout, v, inner (self, fp32, &p.scores));
-  ds = pointwise (self, CUDNN_POINTWISE_SUB, ds, row_sums, inner (self, fp32, &p.scores));
-  ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, e, inner (self, fp32, &p.scores));
-  ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, scale, inner (self, fp32, &p.scores));
+                   reshape (self, e, add_inner (self, p.type, &scores_transposed)), dout);
+  Tensor ds = matmul (self, dout, v, add_inner (self, fp32, &p.scores));
+  ds = pointwise (self, CUDNN_POINTWISE_SUB, ds, row_sums, add_inner (self, fp32, &p.scores));
+  ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, e, add_inner (self, fp32, &p.scores));
+  ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, scale, add_inner (self, fp32, &p.scores));
   add_kv_gradient (self, shape, &p, EXEC_ATTENTION_DK,
-                   reshape (self, ds, inner (self, p.type, &scores_transposed)), q);
-  Tensor keys = reshape (self, k, inner (self, fp32, &p.kv));
+                   reshape (self, ds, add_inner (self, p.type, &scores_transposed)), q);
+  Tensor keys = reshape (self, k, add_inner (self, fp32, &p.kv));
   if (shape->is_deterministic)
     matmul (self, ds, keys, dq);
   else
     pointwise (self, CUDNN_POINTWISE_IDENTITY,
-               matmul (self, ds, keys, outer (self, EXEC_ATTENTION_DQ_SUMS, fp32, &all)), NULL, dq);
+               matmul (self, ds, keys, add_outer (self, EXEC_ATTENTION_DQ_SUMS, fp32, &all)), NULL,
+               dq);
 }
 
 gboolean

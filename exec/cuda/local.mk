@@ -1,8 +1,9 @@
-# CUDA kernels, compiled wherever the toolkit is. NVCCFLAGS is the user's; what results depend on is
-# not: no contraction, and IEEE division and square root, which are nvcc's defaults.
+# CUDA kernels, compiled wherever the toolkit is. NVCCFLAGS belongs to the user. AM_NVCCFLAGS has the
+# flags that results depend on: no contraction, and IEEE division and square root, which are nvcc's
+# defaults.
 SUFFIXES = .cu
 AM_NVCCFLAGS = -std=c++17 -fmad=false -Xcompiler -Wall,-ffp-contract=off $(NVCC_WERROR) \
-  -diag-suppress 1217 # of an attribute in GLib's headers
+  -diag-suppress 1217 # a warning about an attribute in GLib's headers
 
 AM_V_NVCC = $(am__v_NVCC_@AM_V@)
 am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
@@ -50,7 +51,7 @@ EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/dropout.h %D%/kernels/ex
   %D%/kernels/powers.cuh %D%/kernels/random.cuh %D%/kernels/reduce.cuh %D%/kernels/row-map.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
-# What issues them, in plain C; the fake device's tests compile it against its headers.
+# The host code that issues the kernels, in plain C. Tests compile it with the fake device's headers.
 cuda_host_sources = \
   %D%/algos.c %D%/algos.h \
   %D%/attention-batched.c %D%/attention-batched.h \
@@ -81,7 +82,7 @@ libexeccuda_a_SOURCES += %D%/attention-fused-none.c
 endif
 endif
 
-# Attention by cuDNN, which is loaded when it is called; tests play it instead.
+# Attention by cuDNN, which is loaded at the first call. Tests link a fake cuDNN instead.
 cudnn_sources = \
   %D%/attention-ask.c \
   %D%/attention-cudnn.c %D%/attention-cudnn.h \

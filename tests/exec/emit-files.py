@@ -13,7 +13,7 @@ OF_PYTHON = {"partial"}
 
 
 def read_names(path, project):
-    """{("call", "fully_shard"): {"mesh", ...}} of one project."""
+    """The names that a project knows: {("call", "fully_shard"): {"mesh", ...}, ...}."""
     names, current, found = {}, None, False
     for line in open(path):
         words = line.split()

@@ -1,5 +1,6 @@
-# Compares a folder that export has written with the checkpoint that it is of, element by element, by what the formats
-# and transformers' modules say: it shares nothing with the program. Usage: export-files.py CHECKPOINT FOLDER
+# Compares a folder that export has written with its checkpoint, element by element. It reads both by
+# the definitions of the formats and by transformers' names of modules, and shares no code with the
+# program. Usage: export-files.py CHECKPOINT FOLDER
 import array
 import glob
 import json
@@ -30,7 +31,7 @@ def words(form, data):
 
 
 def narrow(form, bits):
-    """What a format keeps of fp32, to nearest even, as its bits."""
+    """The bits of an fp32 number in a format, rounded to nearest even."""
     if form == "F32":
         return bits
     if form == "BF16":
@@ -61,8 +62,8 @@ def main_weights(checkpoint):
     return whole
 
 
-# What modules are called where that is neither gpt2's way nor llama's, and whether heads of queries, keys and values
-# are mixed: of each key head its queries, itself and its value.
+# Names of modules in families that use neither gpt2's nor llama's; and whether queries, keys and values
+# are interleaved by key head: its queries, itself and its value.
 MODULES = {
     "gpt_neox": (True, {
         "embed_in": "embedding", "input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm",
@@ -83,18 +84,18 @@ LATENT = {"q_proj": "q", "q_a_proj": "q_down", "q_a_layernorm": "q_up_norm", "q_
           "kv_a_proj_with_mqa": "kv_down", "kv_a_layernorm": "kv_up_norm", "kv_b_proj": "kv_up"}
 
 
-def stacked(name, shape, weights, layer, has_turns):
-    """Parameter and elements of a tensor of all experts: each transposed; gpt-oss's gates and ups in turn."""
+def stacked(name, shape, weights, layer, alternates):
+    """Parameter and elements of a tensor that stacks all experts, each transposed; gpt-oss alternates gates and ups."""
     inner = name.rsplit(".", 1)[1]
     ours = "expert_" + inner.replace("_proj", "")
     cols, each = (1, shape[1]) if inner.endswith("_bias") else (shape[1], shape[2])
     kept = weights[ours, layer]
-    rows = [r for i in range(each // 2) for r in (i, each // 2 + i)] if has_turns and inner.startswith("gate_up") else range(each)
+    rows = [r for i in range(each // 2) for r in (i, each // 2 + i)] if alternates and inner.startswith("gate_up") else range(each)
     return ours, [kept[(e * each + r) * cols + c] for e in range(shape[0]) for c in range(cols) for r in rows]
 
 
 def in_pairs(kept, size, cols):
-    """Elements of heads of so many elements: one row of the first half, then one of the second, as they turn."""
+    """Elements of heads of `size` elements, with rows of both halves alternating, as interleaved rotary positions need."""
     rows = [kept[at:at + cols] for at in range(0, len(kept), cols)]
     each = size // cols
     order = [first + i + half for first in range(0, len(rows), each) for i in range(each // 2) for half in (0, each // 2)]
@@ -102,7 +103,7 @@ def in_pairs(kept, size, cols):
 
 
 def mixed_heads(config):
-    """Of each head in the file its place among all queries, all keys, all values."""
+    """The order of heads in the file, as places among all queries, then all keys, then all values."""
     heads = config.get("num_attention_heads") or config["n_head"]
     keys = config.get("num_kv_heads", heads)
     order = []
@@ -112,7 +113,7 @@ def mixed_heads(config):
 
 
 def where(name, config):
-    """Parameter, layer, first row, rows and whether it is the other way round in the file."""
+    """Parameter, layer, first row, number of rows, and whether it is transposed in the file."""
     layer = re.search(r"\.(\d+)\.", name)
     layer = int(layer.group(1)) if layer else 0
     end = name.rsplit(".", 2)[-2:]
@@ -123,12 +124,12 @@ def where(name, config):
             inner = ".".join(name.split(".")[3:-1])
             ours = {"ln_1": "attention_norm", "ln_2": "mlp_norm", "attn.c_attn": "qkv", "attn.c_proj": "proj",
                     "mlp.c_fc": "gate_up", "mlp.c_proj": "down"}[inner]
-        turned = end[0].startswith("c_") and end[1] == "weight"
-        return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, turned
+        is_transposed = end[0].startswith("c_") and end[1] == "weight"
+        return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, is_transposed
     if config["model_type"] in MODULES:
         ours = MODULES[config["model_type"]][1][end[0]]
         return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, False
-    dim = config.get("head_dim", 0)  # of no use where attention is latent
+    dim = config.get("head_dim", 0)  # not used in latent attention
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     ffn = config.get("intermediate_size_mlp", config["intermediate_size"])
     if "kv_lora_rank" in config and end[0] in LATENT:
@@ -186,13 +187,13 @@ def compare(checkpoint, folder):
                 seen[ours, layer] = len(kept)
                 n += len(kept)
                 continue
-            ours, layer, first, rows, turned = where(name, config)
+            ours, layer, first, rows, is_transposed = where(name, config)
             key = ours, layer
-            cols = 1 if len(shape) == 1 else shape[0] if turned else shape[1]
+            cols = 1 if len(shape) == 1 else shape[0] if is_transposed else shape[1]
             count = len(data) // SIZES[form]
             assert rows is None or rows == shape[0], name
             kept = weights[key][first * cols:first * cols + count]
-            if turned:
+            if is_transposed:
                 kept = [kept[r * cols + c] for c in range(cols) for r in range(count // cols)]
             if ours.startswith("qkv") and MODULES.get(config["model_type"], (False,))[0]:
                 order = mixed_heads(config)

@@ -69,7 +69,7 @@ def some_tokens():
 
 
 def flags_of(program, folder, tp):
-    """What the script that fsdplan emits says of the model: words behind each flag."""
+    """The flags of the model in the script that fsdplan emits, each with its values."""
     text = run(program, "emit", "--as", "megatron", "--model", f"{folder}/config.json", "--cluster", "dgx-h100:1",
                "--gbs", "8", "--seq", "16", "--set", "stack=megatron", "--set", "strategy=optim", "--set", f"tp={tp}")
     lines = [line.split() for line in text.splitlines() if line.startswith("  --")]
@@ -101,7 +101,7 @@ def model_of(flags, tp):
 
 
 def compute(rank, tp, folder, flags):
-    """On one of tp ranks: logits into a file. What the checkpoint lacks or has beyond the model is an error."""
+    """Computes logits on one of tp ranks, into a file. A checkpoint with fewer or more weights than the model is an error."""
     warnings.simplefilter("ignore")
     if not torch.cuda.is_available():
         torch.cuda.current_device = lambda: "cpu"

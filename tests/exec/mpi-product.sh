@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ranks that are processes make the evaluator's bits. The plans together have every pair of values that
-# any plan has of the fields that are combined here.
+# Ranks that are processes make the evaluator's bits, for plans that together have every pair of values
+# of any two fields (tests/prop/product-pairs).
 set -eu
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 77; }
 work=$(mktemp -d)

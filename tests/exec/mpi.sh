@@ -32,7 +32,7 @@ for ranks in 2 3; do
   done
 done
 
-# replicas of the sharding group, with state sharded over the replicas, too, or not
+# two replicas, each of which is a sharding group; with or without state sharded over the replicas, too
 same 4 --gbs 8 --set dp_outer=2
 same 4 --gbs 8 --set dp_outer=2 --set strategy=optim --set grad_comm=bf16
 same 4 --gbs 8 --set dp_outer=2 --set outer_strategy=optim --set reduce_algo=a2a --set grad_comm=bf16

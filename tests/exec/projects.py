@@ -61,7 +61,7 @@ class Fields(torch.nn.Module):
 
 
 class Norm(torch.nn.Module):
-    """Transformer Engine's norms, which Megatron-LM takes without the rest, too: their weights."""
+    """Transformer Engine's norms, of which Megatron-LM needs the weights alone."""
 
     def __init__(self, normalized_shape, has_bias=False, **more):
         super().__init__()
@@ -73,7 +73,7 @@ INSTEAD = {"FusedAdam": Fields, "RMSNorm": Norm, "LayerNorm": functools.partial(
 
 
 class Empty(types.ModuleType):
-    """A module that has every class and every module that somebody asks it for."""
+    """A module that makes up every class and every module that is imported from it."""
 
     __path__ = []
     __version__ = "2.9.0"
@@ -108,7 +108,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Device:
-    """What is asked of a GPU."""
+    """The properties of a GPU that the projects ask for."""
 
     name, total_memory, multi_processor_count, major, minor = "described", 80 << 30, 132, 9, 0
 
@@ -126,7 +126,7 @@ def replace_gpu():
 
 
 def parsed(text):
-    """Megatron-LM's arguments, by a script that has its flags."""
+    """Megatron-LM's arguments, parsed from a script with its flags."""
     from megatron.training import arguments
     words = shlex.split(text, comments=True)
     os.environ.update(w.split("=", 1) for w in words[:words.index("torchrun")] if "=" in w)
@@ -159,7 +159,7 @@ WHOLE = {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "co
 
 
 def built_by_megatron(args):
-    """Parameters of the model that Megatron-LM builds on one rank of its own classes, without prediction modules."""
+    """Parameters of the model that Megatron-LM builds from its own classes on one rank, without prediction modules."""
     import gpt_builders
     from megatron.core import parallel_state
     from megatron.core.transformer import transformer_block
@@ -216,7 +216,7 @@ def of_bridge(text, parameters, flags):
 
 
 def plain(value):
-    """The name of a function, which is another object in each process, or the value."""
+    """The value; for a function its name, since function objects differ between processes."""
     return getattr(value, "__name__", "a function") if callable(value) else value
 
 
@@ -240,8 +240,8 @@ def told(program, *words):
 
 
 def emitted(program, project):
-    """Of every answer of every query: what it is, the file or None, Megatron-LM's flags for Megatron-Bridge, ranks,
-    parameters of the model."""
+    """For every answer of every query: its description, the file or None, Megatron-LM's flags for Megatron-Bridge, the
+    number of ranks, and the parameters of the model."""
     queries, stacks, form = ASKED[project]
     for query, stack in ((q, s) for s in stacks for q in queries):
         model, cluster, *rest = query.split()

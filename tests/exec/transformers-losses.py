@@ -5,13 +5,13 @@
     python3 tests/exec/transformers-losses.py BUILD [STEPS [NAME...]]
 
 transformers makes a model; both train it on the same tokens with AdamW, in fp32, fsdplan on several
-ranks with a strategy of each kind, and once more where two ranks have layers together; then the
+ranks with a strategy of each kind, and once more with tensor parallelism on two ranks; then the
 checkpoint is exported and loaded by transformers. Losses must agree within 1e-5 at the first steps, and
 within 3e-5 at every one (or twice as far as transformers' own from weights a ten-millionth apart), and so
-must a loss of the exported model with the trained one's. Where experts are chosen there are few steps:
-once a difference in the last place sends a token to another expert, the runs are two. Biases that routers
-choose by, which transformers has and does not move, are moved here. What
-examples/hf-to-dcp.py makes of it must load as the same weights.
+must a loss of the exported model with the trained one's. Models with experts are run for few steps: once
+a difference in the last place sends a token to another expert, the runs diverge. transformers has biases
+of routers, but does not update them: this script does. What examples/hf-to-dcp.py makes of the
+exported folder must load as the same weights.
 Needs PyTorch and transformers, on a CPU."""
 import os
 import subprocess
@@ -36,7 +36,7 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, original_max_position_embeddings=3
               high_freq_factor=4.0)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)
 
-# A token that pads is not trained: none does.
+# transformers does not train padding tokens, so no token may be one.
 GEMMA = dict(head_dim=24, pad_token_id=None)
 NEOX = dict(vocab_size=256, hidden_size=64, intermediate_size=176, num_hidden_layers=3, num_attention_heads=4,
             max_position_embeddings=64, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
@@ -190,7 +190,7 @@ def apart(some, others):
 
 
 def own_noise(config, tokens, losses, end):
-    """How far losses come to be apart of those of weights a ten-millionth apart: some models let differences grow."""
+    """How far the losses of weights a ten-millionth apart differ in the end: some models amplify differences."""
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
@@ -207,7 +207,7 @@ def run(program, *words):
 
 
 def is_split(kind, keys):
-    """Whether two ranks can have a layer together: not yet where experts are, or branches share a norm."""
+    """Whether two ranks can split a layer: not with experts, or where branches share a norm."""
     return (kind != "FalconConfig" and "num_experts_per_tok" not in keys
             and keys.get("num_key_value_heads", 2) % 2 == 0)
 

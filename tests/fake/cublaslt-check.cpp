@@ -106,8 +106,7 @@ check_shapes (Product &self, std::string &why)
   self.n = op_b ? self.b.rows : self.b.cols;
   why = "sizes do not agree";
   if (self.k != (op_b ? self.b.cols : self.b.rows) || self.m != self.d.rows || self.n != self.d.cols
-      || self.c.rows != self.d.rows || self.c.cols != self.d.cols
-      || self.desc.turns_c != CUBLAS_OP_N)
+      || self.c.rows != self.d.rows || self.c.cols != self.d.cols || self.desc.op_c != CUBLAS_OP_N)
     return CUBLAS_STATUS_INVALID_VALUE;
   why = "batch counts do not agree";
   if (self.a.batches != self.d.batches || self.b.batches != self.d.batches

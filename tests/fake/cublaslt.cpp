@@ -52,7 +52,7 @@ const std::vector<Field> desc_fields = {
   DESC (POINTER_MODE, pointer_mode),
   DESC (TRANSA, op_a),
   DESC (TRANSB, op_b),
-  DESC (TRANSC, turns_c),
+  DESC (TRANSC, op_c),
   DESC (EPILOGUE, epilogue),
   DESC (BIAS_POINTER, bias),
   DESC (SM_COUNT_TARGET, sms),

@@ -17,11 +17,11 @@ struct FakeMatrixLayout
 struct FakeMatmulDesc
 {
   gint32 compute, scale_type, pointer_mode = CUBLASLT_POINTER_MODE_HOST;
-  gint32 op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N, turns_c = CUBLAS_OP_N;
+  gint32 op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N, op_c = CUBLAS_OP_N;
   guint32 epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void *bias = nullptr;
   gint32 bias_type = -1; /* -1: the type of D */
-  gint32 sms = 0;        /* all */
+  gint32 sms = 0;        /* 0: all */
   gint8 fast_accumulation = 0;
   const void *scale_a = nullptr, *scale_b = nullptr, *scale_c = nullptr, *scale_d = nullptr;
   void *amax_d = nullptr;

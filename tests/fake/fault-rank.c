@@ -12,18 +12,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Sends the signal, or sleeps, if this is the rank and the first time that it is at the place. */
 static void
-come_to (const char *place)
+fail_at (const char *place)
 {
-  static int was_there;
+  static int has_failed;
   const char *at = getenv ("FAULT_AT"), *faulty = getenv ("FAULT_RANK");
   const char *rank = getenv ("OMPI_COMM_WORLD_RANK"), *number = getenv ("FAULT_SIGNAL"),
              *seconds = getenv ("FAULT_SECONDS");
   if (!rank)
     rank = getenv ("PMIX_RANK");
-  if (!at || !faulty || !rank || strcmp (faulty, rank) != 0 || !strstr (place, at) || was_there)
+  if (!at || !faulty || !rank || strcmp (faulty, rank) != 0 || !strstr (place, at) || has_failed)
     return;
-  was_there = 1;
+  has_failed = 1;
   if (number)
     kill (getpid (), atoi (number));
   if (seconds)
@@ -33,7 +34,7 @@ come_to (const char *place)
 __attribute__ ((constructor)) static void
 begin (void)
 {
-  come_to ("start");
+  fail_at ("start");
 }
 
 static int
@@ -42,7 +43,7 @@ open_there (const char *name, const char *path, int flags, mode_t mode)
   int (*real) (const char *, int, ...);
   void *symbol = dlsym (RTLD_NEXT, name);
   memcpy (&real, &symbol, sizeof real);
-  come_to (path);
+  fail_at (path);
   return real (path, flags, mode);
 }
 

@@ -78,7 +78,7 @@ shares_allocation (const Operand &operand, const Allocation &allocation)
   return operand.begin >= allocation.at && operand.begin < allocation.at + allocation.bytes;
 }
 
-/* The operand that ends last before an address, for people. */
+/* Describes, for a report, the operand that ends last before an address. */
 std::string
 nearest (const guint8 *at)
 {

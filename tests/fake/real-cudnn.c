@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This file is only compiled, where cuDNN is installed: it compiles only if every prototype and
+/* Compiled, and never run, where cuDNN is installed. Compiling fails unless every prototype and
  * value that tests/fake/include/cudnn.h declares is cuDNN's. */
 #include "config.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This file is only compiled, where the CUDA toolkit is installed: it compiles only if every
+/* Compiled, and never run, where the CUDA toolkit is installed. Compiling fails unless every
  * prototype, value and field that tests/fake/include declares is the toolkit's. */
 #include "config.h"
 

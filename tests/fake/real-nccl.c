@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This file is only compiled, where NCCL is installed: it compiles only if every prototype, value
+/* Compiled, and never run, where NCCL is installed. Compiling fails unless every prototype, value
  * and field that tests/fake/include/nccl.h declares is NCCL's. */
 #include "config.h"
 

@@ -74,8 +74,8 @@ START_TEST (shuffling_permutes)
 }
 END_TEST
 
-/* A random order moves each element by a third of the length on average, and leaves few where they
- * were. */
+/* A random order moves each element by a third of the length on average, leaves few where they
+ * were, and few next to each other. */
 START_TEST (shuffling_goes_far)
 {
   static const guint64 sizes[] = { 1000, 1024, 4097, 100000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dropout, with a sum behind it or without, and its gradient. Which elements are zeroed is a
+/* Dropout, also with an addition after it, and its gradient. Which elements are zeroed is a
  * function of a token's number in the run and of the column: nothing is kept for the gradient.
  *
  * Launch shape   pieces of 8 columns along x in blocks of whole warps up to 256 threads, rows along

@@ -6,7 +6,7 @@
  *   add_expert_bias_bwd  dbias: columns of share * dout summed over the expert's rows; dprobs: the
  *                        inner product of a row's dout and the bias
  *   attention_sink       out *= share of tokens, not the sink, in a query's sum of exponentials;
- *                        lse, the log of that sum, then counts the sink, too
+ *                        lse then is the log of the sum with the sink
  *   attention_sink_bwd   dsinks: minus the sum over queries of the sink's share times the inner
  *                        product of out and dout
  *
@@ -34,7 +34,7 @@ namespace
 struct Biases
 {
   uint64_t rows, cols, groups;
-  Array bias, probs; /* probs: shares, or none */
+  Array bias, probs; /* probs: shares; absent where biases have none */
   const int32_t *counts;
 };
 
@@ -44,7 +44,8 @@ struct OfExpert
   uint64_t number, end;
 };
 
-/* Goes on to the expert that a row is of. Its number becomes `groups` if the row is no expert's. */
+/* Advances *group to the expert that a row belongs to. Its number becomes `groups` if the row
+ * belongs to none. */
 __device__ inline void
 find_expert (const Biases &shape, uint64_t row, OfExpert *group)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The router that assigns tokens to experts: choice, gradient, the auxiliary loss's gradient, and
- * biases that balance.
+/* The router that assigns tokens to experts: the choice, its gradient and that of the auxiliary
+ * loss, and the update of the biases that balance experts.
  *
  * Launch shape   route, route_bwd: a warp per row, 8 rows a block; route_bwd with an auxiliary loss
  *                at most 128 blocks. balance: a thread per layer and expert.
@@ -37,7 +37,7 @@ struct Router
   PlanRouterScore score;
   bool divides; /* scores are divided by the sum of those chosen */
   float scale;
-  uint32_t groups, group_topk; /* the experts chosen are of so many groups; 0: of any */
+  uint32_t groups, group_topk; /* a row's experts come from this many groups; 0: from any */
 };
 
 /* The first row of this thread's warp; row_stride () further is its next. */
@@ -325,14 +325,14 @@ sums_of (const Router &shape, const RoutedBwd &of, uint64_t at)
   return sums;
 }
 
-/* `pulls` are the gradients of the auxiliary loss with respect to experts' probabilities; NULL:
+/* `aux_grads` are the gradients of the auxiliary loss with respect to experts' probabilities; NULL:
  * there is no such loss. */
 __device__ inline void
-route_row_bwd (const Router &shape, const RoutedBwd &of, const float *pulls, uint64_t at)
+route_row_bwd (const Router &shape, const RoutedBwd &of, const float *aux_grads, uint64_t at)
 {
   const bool is_softmax = shape.score == PLAN_ROUTER_SOFTMAX;
   const RowSums sums = sums_of (shape, of, at);
-  float mean = 0, mean_pull = 0;
+  float mean = 0, mean_aux_grad = 0;
 
   for (uint64_t e = threadIdx.x % WARP; e < shape.experts; e += WARP)
     {
@@ -340,11 +340,11 @@ route_row_bwd (const Router &shape, const RoutedBwd &of, const float *pulls, uin
 
       if (of.map[at + e])
         mean += read_one (of.dprobs, at + e) * shape.scale * (saved / sums.taken);
-      if (pulls != NULL)
-        mean_pull += pulls[e] * (saved / sums.all);
+      if (aux_grads != NULL)
+        mean_aux_grad += aux_grads[e] * (saved / sums.all);
     }
   mean = warp_sum (mean);
-  mean_pull = warp_sum (mean_pull);
+  mean_aux_grad = warp_sum (mean_aux_grad);
   for (uint64_t e = threadIdx.x % WARP; e < shape.experts; e += WARP)
     {
       const bool is_taken = of.map[at + e] != 0;
@@ -356,8 +356,8 @@ route_row_bwd (const Router &shape, const RoutedBwd &of, const float *pulls, uin
         grad = is_taken || !shape.divides ? saved / sums.taken * (grad - mean) : 0.0f;
       else if (is_taken)
         grad = (shape.divides ? (grad - mean) / sums.taken : grad) * slope;
-      if (pulls != NULL)
-        grad += (pulls[e] - mean_pull) / sums.all * slope;
+      if (aux_grads != NULL)
+        grad += (aux_grads[e] - mean_aux_grad) / sums.all * slope;
       write_one (of.dlogits, at + e, grad);
     }
 }
@@ -382,12 +382,12 @@ count_rows (const Router &shape, const RoutedBwd &of, float unit, float *out)
 __global__ void
 route_bwd (Router shape, RoutedBwd of, float unit)
 {
-  __shared__ float pulls[EXEC_CUDA_MOST_EXPERTS];
+  __shared__ float aux_grads[EXEC_CUDA_MOST_EXPERTS];
 
   if (unit != 0)
-    count_rows (shape, of, unit, pulls);
+    count_rows (shape, of, unit, aux_grads);
   for (uint64_t row = first_row (); row < shape.rows; row += row_stride ())
-    route_row_bwd (shape, of, unit != 0 ? pulls : NULL, row * shape.experts);
+    route_row_bwd (shape, of, unit != 0 ? aux_grads : NULL, row * shape.experts);
 }
 
 /* Raises the bias of each expert that got fewer rows than the layer's mean, and lowers it where it

@@ -1,4 +1,4 @@
-/* The window of attention, and its chunks, for all that do it on GPUs. */
+/* The window and the chunks of attention, for all of its launchers on GPUs. */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS
@@ -11,7 +11,7 @@ exec_cuda_window (const ExecArgs *args)
   return window > 0 ? window : args->op->dims[1];
 }
 
-/* The tokens of a chunk: queries see no keys of earlier ones. */
+/* The number of tokens of a chunk: queries see no keys of earlier chunks. */
 static inline gint64
 exec_cuda_chunk (const ExecArgs *args)
 {
