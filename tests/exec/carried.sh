@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 fail () { echo "carried.sh: $*"; exit 1; }
 
 "${MAKE:-make}" -C "$top_builddir" carried >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
-grep -q '^carried: [0-9]* MiB, for machines with glibc 2\.[0-9]* or later$' "$work/log" || fail "no word of glibc"
+grep -q '^carried: [0-9]* MiB, for machines with glibc 2\.[0-9]* or later$' "$work/log" || fail "the version of glibc is not named"
 mv "$top_builddir/carried" "$work/of another name"
 folder="$work/of another name"
 
@@ -26,7 +26,7 @@ for program in "$folder"/fsdplan*; do
     ld-linux* | libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1) ;;
     libcublasLt.so.*) # NCCL and cuDNN are loaded when they are needed
       case $program in *-exec-cuda) ;; *) fail "$program needs $name" ;; esac ;;
-    *) test -f "$folder/lib/$name" || fail "$program needs $name, which does not travel" ;;
+    *) test -f "$folder/lib/$name" || fail "$program needs $name, which the package lacks" ;;
     esac
   done
 done
@@ -38,7 +38,7 @@ for program in "$folder"/tests/gpu/*.tap; do
     case $name in
     ld-linux* | libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1) ;;
     libcublasLt.so.* | libcudnn.so.* | libnccl.so.*) ;;
-    *) test -f "$folder/lib/$name" || fail "$program needs $name, which does not travel" ;;
+    *) test -f "$folder/lib/$name" || fail "$program needs $name, which the package lacks" ;;
     esac
   done
 done

@@ -11,7 +11,7 @@ mkdir fsdplan
 bad=0
 
 complain () { echo "$*"; bad=1; }
-says () { printf '%s\n' "$@" >fsdplan/config.ini; }
+write_config () { printf '%s\n' "$@" >fsdplan/config.ini; }
 
 # same A B: two commands print the same, apart from times and the numbers of plans.
 same ()
@@ -22,7 +22,7 @@ same ()
 
 job='--model llama-tiny --gbs 8 --seq 128'
 query='query --no-keep --top 1 --format=csv'
-says '# of ours' '' ' cluster = h100-80gb:2 ' 'headroom=20' 'params=defaults' 'price=3'
+write_config '# of ours' '' ' cluster = h100-80gb:2 ' 'headroom=20' 'params=defaults' 'price=3'
 same "fsdplan sim $job" "fsdplan sim $job --cluster h100-80gb:2 --params defaults"
 same "fsdplan sim $job --tokens 1B" "fsdplan sim $job --cluster h100-80gb:2 --params defaults --tokens 1B --price 3"
 same "fsdplan $query $job" "fsdplan $query $job --cluster h100-80gb:2 --params defaults --headroom 20"
@@ -42,7 +42,7 @@ wrong ()
 {
   wanted=$1
   shift
-  says "$@"
+  write_config "$@"
   fsdplan sim $job >out 2>err
   status=$?
   test $status -eq 2 || complain "$*: exit status $status"

@@ -7,7 +7,7 @@ command -v gnuplot >/dev/null || exit 77
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export XDG_DATA_HOME="$work/data"
-unset FSDPLAN_DEBUG_CHECK # which other tests set for the same plans
+unset FSDPLAN_DEBUG_CHECK # other tests run these plans with it
 bad=0
 
 complain () { echo "$*"; bad=1; }
@@ -21,7 +21,7 @@ check () {
       /&/ { text = $0; gsub(/&(lt|gt|amp|quot|#39);/, "", text); if (text ~ /&/) fail("a bare &") }
       /^<!DOCTYPE html>/ { next }
       { name = $0; sub(/^<\/?/, "", name); sub(/[ \/>].*/, "", name) }
-      /^<\// { if (open[n--] != name) fail("is not what was begun"); next }
+      /^<\// { if (open[n--] != name) fail("closes another element"); next }
       !/^<[^>]*\/>/ { open[++n] = name }
       match($0, / id="[^"]*"/) { id = substr($0, RSTART + 5, RLENGTH - 6); if (ids[id]++) fail("an id again") }
       { tag = $0; sub(/>.*/, "", tag) }
@@ -31,7 +31,7 @@ check () {
           {
             reference = substr(rest, RSTART, RLENGTH)
             rest = substr(rest, RSTART + RLENGTH)
-            if (sub(/^[^#]*#/, "", reference) == 0) fail("refers to what is elsewhere")
+            if (sub(/^[^#]*#/, "", reference) == 0) fail("refers to something outside of the page")
             wanted[reference] = $0
           } }
       END {

@@ -48,9 +48,8 @@ draw_case (Case *c, int seed, GRand *rand)
   c->param.cols = side == block && seed / 4 % 3 == 1 ? (guint64)from_to (rand, 1, 40)
                                                      : side * (guint64)from_to (rand, 1, 3);
   const guint64 all = c->param.rows * c->param.cols, even = c->dtype == PLAN_DTYPE_E2M1 ? 2 : 1;
-  const guint64 step = g_rand_boolean (rand)
-                           ? 8
-                           : even; /* otherwise the part may begin or end within a piece of eight */
+  /* With a step below 8 the part may begin or end within a piece. */
+  const guint64 step = g_rand_boolean (rand) ? 8 : even;
   c->param.first = (guint64)from_to (rand, 0, all) / step * step;
   c->count = (guint64)from_to (rand, 0, all - c->param.first) / even * even;
   if (g_rand_int_range (rand, 0, 4) == 0)
@@ -69,7 +68,7 @@ take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, guint64 count, GR
 }
 
 static void
-point (ExecArgs *cpu, ExecArgs *cuda, guint i, CompareOperand *operand)
+set_operand (ExecArgs *cpu, ExecArgs *cuda, guint i, CompareOperand *operand)
 {
   cpu->ptr[i] = operand->want + operand->at;
   cuda->ptr[i] = operand->device + operand->at;
@@ -107,8 +106,8 @@ START_TEST (magnitudes_are_the_cpus)
   take (&amax, c.param.block > 0 && _i % 8 < 4 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32,
         COMPARE_POSITIVE, c.magnitudes, rand);
   take (&in, compare_format (rand), _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, c.count, rand);
-  point (&cpu, &cuda, 0, &amax);
-  point (&cpu, &cuda, 1, &in);
+  set_operand (&cpu, &cuda, 0, &amax);
+  set_operand (&cpu, &cuda, 1, &in);
   exec_cpu_param_amax (&cpu);
   must (exec_cuda_param_amax (&cuda, NULL), "param_amax");
   check_and_clear (&amax, "magnitudes");
@@ -116,7 +115,8 @@ START_TEST (magnitudes_are_the_cpus)
 }
 END_TEST
 
-/* Makes some numbers any size, or 0, or NaN where the format has one (e2m1 has none). */
+/* Makes some numbers any size, or 0, or infinite or NaN where the format has these (e2m1 has
+ * neither). */
 static void
 plant_magnitudes (CompareOperand *self, gboolean has_nan, GRand *rand)
 {
@@ -220,7 +220,7 @@ START_TEST (quantised_parts_are_the_cpus)
     plant_magnitudes (&operand[AMAX], c.dtype != PLAN_DTYPE_E2M1, rand);
   take (&operand[SCALES], PLAN_DTYPE_U8, COMPARE_BYTES, c.magnitudes, rand);
   for (guint i = 0; i < n_operands; i++)
-    point (&cpu, &cuda, i, &operand[i]);
+    set_operand (&cpu, &cuda, i, &operand[i]);
   cpu.dtype[OUT] = cpu.dtype[COL] = cuda.dtype[OUT] = cuda.dtype[COL] = c.dtype;
   cpu.scale[OUT] = &scale;
   cuda.scale[OUT] = operand[OUT].device_scale;
@@ -297,11 +297,11 @@ START_TEST (quotients_are_the_cpus)
       compare_operand_init (&out[i], device, rand);
       cpu.scale[i] = &out[i].want_scale;
       cuda.scale[i] = out[i].device_scale;
-      point (&cpu, &cuda, i, &out[i]);
+      set_operand (&cpu, &cuda, i, &out[i]);
     }
   take (&in, PLAN_DTYPE_FP32, COMPARE_SMALL, rows * cols, rand);
   fill_near_ties (&in, dtype, rand);
-  point (&cpu, &cuda, 2, &in);
+  set_operand (&cpu, &cuda, 2, &in);
   exec_cpu_quantize (&cpu);
   must (exec_cuda_quantize (&cuda, NULL), "quantize");
   check_and_clear (&out[0], "quotients");
@@ -342,14 +342,14 @@ START_TEST (quantised_by_a_site_is_the_cpus)
       cpu.scale[i] = &out[i].want_scale;
       cuda.scale[i] = out[i].device_scale;
       if (i == 0 || _i % 3 > 0)
-        point (&cpu, &cuda, i, &out[i]);
+        set_operand (&cpu, &cuda, i, &out[i]);
     }
   take (&in, compare_format (rand), _i % 5 == 0 ? COMPARE_BITS : COMPARE_SMALL, count, rand);
   take_site (&scale, &amax, rand);
-  point (&cpu, &cuda, 2, &in);
-  point (&cpu, &cuda, 3, &scale);
+  set_operand (&cpu, &cuda, 2, &in);
+  set_operand (&cpu, &cuda, 3, &scale);
   if (_i % 4 > 0)
-    point (&cpu, &cuda, 4, &amax);
+    set_operand (&cpu, &cuda, 4, &amax);
   exec_cpu_quantize (&cpu);
   must (exec_cuda_quantize (&cuda, NULL), "quantize");
   check_and_clear (&out[0], "by a site");
@@ -373,10 +373,10 @@ START_TEST (parts_by_a_site_are_the_cpus)
   take_site (&scale, &amax, rand);
   cpu.scale[0] = &out.want_scale;
   cuda.scale[0] = out.device_scale;
-  point (&cpu, &cuda, 0, &out);
-  point (&cpu, &cuda, 2, &in);
-  point (&cpu, &cuda, 5, &scale);
-  point (&cpu, &cuda, 6, &amax);
+  set_operand (&cpu, &cuda, 0, &out);
+  set_operand (&cpu, &cuda, 2, &in);
+  set_operand (&cpu, &cuda, 5, &scale);
+  set_operand (&cpu, &cuda, 6, &amax);
   exec_cpu_param_quantize (&cpu);
   must (exec_cuda_param_quantize (&cuda, NULL), "param_quantize");
   check_and_clear (&out, "a part by a site");
@@ -399,7 +399,7 @@ START_TEST (next_scales_are_the_cpus)
     {
       take (&operand[i], PLAN_DTYPE_FP32, i == 0 ? COMPARE_POSITIVE : draw,
             i == 1 ? sites * length : sites, rand);
-      point (&cpu, &cuda, i, &operand[i]);
+      set_operand (&cpu, &cuda, i, &operand[i]);
     }
   exec_cpu_rescale (&cpu);
   must (exec_cuda_rescale (&cuda, NULL), "rescale");
@@ -431,7 +431,7 @@ START_TEST (norms_by_a_site_are_near_the_cpus)
     take (&operand[4], PLAN_DTYPE_BF16, COMPARE_SMALL, cols, rand);
   take_site (&operand[site], &operand[site + 1], rand);
   for (guint i = 0; i < site + 2; i++)
-    point (&cpu, &cuda, i, &operand[i]);
+    set_operand (&cpu, &cuda, i, &operand[i]);
   cpu.scale[0] = &operand[0].want_scale;
   cuda.scale[0] = operand[0].device_scale;
   exec_kernels_cpu.run[op.kind](&cpu);
@@ -469,8 +469,8 @@ START_TEST (transposes_are_the_cpus)
 
   take (&out, dtype, COMPARE_SMALL, (guint64)(op.dims[0] * op.dims[1]), rand);
   take (&in, dtype, COMPARE_SMALL, out.count, rand);
-  point (&cpu, &cuda, 0, &out);
-  point (&cpu, &cuda, 1, &in);
+  set_operand (&cpu, &cuda, 0, &out);
+  set_operand (&cpu, &cuda, 1, &in);
   cpu.scale[0] = &out.want_scale;
   cpu.scale[1] = &in.want_scale;
   cuda.scale[0] = out.device_scale;
@@ -583,7 +583,7 @@ START_TEST (narrow_moments_are_the_cpus)
       const guint64 from = i < 4 ? skip : 0;
       take (&operand[i], dtype, i == 2 && _i % 7 > 0 ? COMPARE_POSITIVE : draw, i < 4 ? count : 4,
             rand);
-      point (&cpu, &cuda, i, &operand[i]);
+      set_operand (&cpu, &cuda, i, &operand[i]);
       cpu.ptr[i] = (guint8 *)cpu.ptr[i] + plan_dtype_bytes (dtype, from);
       cuda.ptr[i] = (guint8 *)cuda.ptr[i] + plan_dtype_bytes (dtype, from);
       cpu.scale[i] = &operand[i].want_scale;

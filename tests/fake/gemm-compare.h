@@ -1,5 +1,5 @@
 /* Compares cuBLASLt's products with gemm-plain.cu's, on the fake device or on a real GPU, and times
- * both. */
+ * cuBLASLt's. */
 #pragma once
 #include "planner/base/dtype.h"
 #include <glib.h>

@@ -102,7 +102,7 @@ count_new (Met *met, const Point *point, gboolean takes)
 
 /* Steps to the next of all points, the first dimension fastest; FALSE past the last one. */
 static gboolean
-go_on (Point *point)
+next_point (Point *point)
 {
   for (guint d = 0; d < N; d++)
     {
@@ -137,7 +137,7 @@ choose_points (void)
             count_new (&met, &point, TRUE);
             g_array_append_val (points, point);
           }
-      while (go_on (&point));
+      while (next_point (&point));
     }
   for (guint ranks = 1; ranks <= MAX_RANKS; ranks++)
     plan_cluster_free (clusters[ranks]);

@@ -62,7 +62,7 @@ static const char *const kinds[]
 
 /* Whether both backends can run a plan. */
 static gboolean
-is_run (const Case *c, const Plan *plan)
+can_run (const Case *c, const Plan *plan)
 {
   g_autoptr (PlanCase) of = plan_case_new (c->model, c->gpus, plan, NULL, NULL);
   g_autoptr (PlanCase) cpu_of = plan_case_new (c->model, c->processors, plan, NULL, NULL);
@@ -99,7 +99,7 @@ static const struct
              { PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_GRAD_REDUCE_OFF },
              { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON } };
 
-/* Draws a plan. Half of them are interleaved; a third of the others have uneven stages. Random
+/* Draws a plan. Half of the plans are interleaved; a third of the others have uneven stages. Random
  * changes are kept where both backends can run the plan. */
 static void
 case_init_random (Case *c, guint seed)
@@ -122,7 +122,7 @@ case_init_random (Case *c, guint seed)
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (more));
       Plan plan = c->of->plan;
       plan.value[more[at].field] = more[at].value;
-      if (!is_run (c, &plan))
+      if (!can_run (c, &plan))
         continue;
       plan_case_free (c->of);
       c->of = test_case_of (c->model, c->gpus, &plan);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Buckets of parameters, compared with the loop by which frameworks fill theirs. */
 #include "config.h"
 
 #include "planner/layout/buckets.h"

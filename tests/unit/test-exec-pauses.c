@@ -63,7 +63,7 @@ static gint asked; /* how often ranks asked whether they are to end */
 static gint clips; /* how often ranks scaled gradients */
 static gint last_step;
 
-/* From the meeting before the step after `last_step` on. */
+/* Asks ranks to end after step `last_step`: they look once before each step. */
 static gboolean
 is_stopping (void)
 {
@@ -181,7 +181,7 @@ START_TEST (a_late_checkpoint_is_made_once)
 }
 END_TEST
 
-/* --- whose time waits are -------------------------------------------------------------------- */
+/* --- waits are not a rank's own time ---------------------------------------------------------- */
 
 static const ExecCommOps *plain;
 static gint64 waited_ns;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading JSON: values, and refusals with the place in the text. */
 #include "config.h"
 
 #include "planner/base/json.h"
