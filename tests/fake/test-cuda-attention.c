@@ -101,10 +101,11 @@ START_TEST (turns_fit_what_there_is)
       fits = plan_scratch_batched_turn (kind, dims, elements, &turn);
       if (!fits)
         break;
-      const guint64 each = scores * (guint64)turn.queries * turn.pitch + images * turn.image;
+      const guint64 each
+          = scores * (guint64)turn.queries * turn.query_stride + images * turn.key_stride;
       ck_assert_uint_le ((guint64)turn.heads * each, elements);
-      ck_assert (turn.pitch >= (guint64)dims[1] && turn.pitch % 4 == 0);
-      ck_assert (turn.image >= (guint64)(dims[1] * dims[4]));
+      ck_assert (turn.query_stride >= (guint64)dims[1] && turn.query_stride % 4 == 0);
+      ck_assert (turn.key_stride >= (guint64)(dims[1] * dims[4]));
       ck_assert (turn.heads <= dims[3] && turn.queries <= dims[1]);
       ck_assert (turn.heads == 1 || turn.queries == MIN (dims[1], 512));
       if (elements == whole)
