@@ -5,6 +5,8 @@
 
 #include "planner/base/error.h"
 
+#include <string.h>
+
 PlanTrace *
 plan_trace_new (const char *origin)
 {
@@ -58,28 +60,27 @@ plan_trace_add_sample (PlanTrace *self, PlanCategory category, gint64 at_ns, gin
  * first. */
 typedef struct
 {
-  const PlanTrace *trace;
-  const PlanSchedule *schedule;
-  PlanStream stream;
-  gboolean in_tail; /* still among the tails of the previous step */
-  guint next;
+  const PlanSpan *all;
+  const guint *spans; /* the stream's own among all, in order */
+  guint n, next;
+  gint64 step_ns;
+  gboolean in_tail;  /* still among the tails of the previous step */
   gint64 start, end; /* of the current span; G_MAXINT64 at the end */
 } Busy;
 
 static void
 busy_advance (Busy *self)
 {
-  for (; self->in_tail || self->next < self->trace->spans->len; self->next++)
+  for (; self->in_tail || self->next < self->n; self->next++)
     {
-      if (self->next == self->trace->spans->len)
+      if (self->next == self->n)
         {
           self->in_tail = FALSE;
           self->next = 0;
         }
-      const PlanSpan *span = &g_array_index (self->trace->spans, PlanSpan, self->next);
-      const gint64 shift = self->in_tail ? self->trace->step_ns : 0;
-      if (plan_schedule_node (self->schedule, span->node)->stream != self->stream
-          || span->end_ns <= span->start_ns || span->end_ns <= shift)
+      const PlanSpan *span = &self->all[self->spans[self->next]];
+      const gint64 shift = self->in_tail ? self->step_ns : 0;
+      if (span->end_ns <= shift)
         continue;
       self->start = span->start_ns - shift;
       self->end = span->end_ns - shift;
@@ -119,6 +120,27 @@ idle_or_host (PlanTrace *self, gint64 now, guint *next, gint64 *until)
   return is_waiting ? &self->idle_ns : &self->host_ns;
 }
 
+/* Sorts the spans that take time by their streams. `first`: where each stream's begin in the list,
+ * which the caller frees, and the end of the last. */
+static guint *
+sort_by_stream (const PlanTrace *self, const PlanSchedule *schedule,
+                guint first[PLAN_N_STREAMS + 1])
+{
+  const PlanSpan *spans = (const PlanSpan *)(gconstpointer)self->spans->data;
+  guint *sorted = g_new (guint, self->spans->len + 1);
+  guint next[PLAN_N_STREAMS + 1] = { 0 };
+  for (guint i = 0; i < self->spans->len; i++)
+    if (spans[i].end_ns > spans[i].start_ns)
+      next[plan_schedule_node (schedule, spans[i].node)->stream + 1]++;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    next[s + 1] += next[s];
+  memcpy (first, next, sizeof next);
+  for (guint i = 0; i < self->spans->len; i++)
+    if (spans[i].end_ns > spans[i].start_ns)
+      sorted[next[plan_schedule_node (schedule, spans[i].node)->stream]++] = i;
+  return sorted;
+}
+
 void
 plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
 {
@@ -128,14 +150,18 @@ plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
           &self->exposed_tensor_ns, &self->exposed_tensor_ns, &self->exposed_tensor_ns,
           &self->exposed_gather_ns, &self->exposed_gather_ns, &self->exposed_reduce_ns,
           &self->exposed_reduce_ns, &self->exposed_copy_ns };
+  guint first[PLAN_N_STREAMS + 1];
+  g_autofree guint *sorted = sort_by_stream (self, schedule, first);
   self->host_ns = self->idle_ns = 0;
   for (guint i = 0; i < G_N_ELEMENTS (precedence); i++)
     {
+      const guint from = first[precedence[i]], n = first[precedence[i] + 1] - from;
       *share[i] = 0;
-      busy[i] = (Busy){ .trace = self,
-                        .schedule = schedule,
-                        .stream = precedence[i],
-                        .in_tail = self->spans->len > 0 };
+      busy[i] = (Busy){ .all = (const PlanSpan *)(gconstpointer)self->spans->data,
+                        .spans = sorted + from,
+                        .n = n,
+                        .step_ns = self->step_ns,
+                        .in_tail = n > 0 };
       busy_advance (&busy[i]);
     }
   guint next_wait = 0;
