@@ -168,7 +168,7 @@ speed_latent_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
     case PLAN_OP_LATENT_ATTENTION_BWD:
       out_dims[0] = 1;
       out_dims[1] = out_dims[5] = MIN (rows, 4096);
-      out_dims[2] = 16;
+      out_dims[2] = MIN (rows, 16);
       out_dims[3] = 192;
       out_dims[4] = 128;
       return;
@@ -184,6 +184,7 @@ speed_latent_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
     }
 }
 
+/* A whole layer's heads attend where there are as many rows; a single row is for trying it all. */
 void
 compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -206,8 +207,8 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
     case PLAN_OP_ATTENTION_BWD:
       out_dims[0] = 1;
       out_dims[1] = out_dims[5] = MIN (rows, 4096);
-      out_dims[2] = 32;
-      out_dims[3] = 8;
+      out_dims[3] = MIN (rows, 8);
+      out_dims[2] = 4 * out_dims[3];
       out_dims[4] = 128;
       return;
     case PLAN_OP_ATTENTION_JOIN:
