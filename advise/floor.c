@@ -81,7 +81,6 @@ typedef struct
 struct _AdviseFloors
 {
   const AdviseInput *input;
-  const PlanStack *stack; /* of the input's plan, and of all plans of its search */
   GMutex lock;
   GHashTable *micro_batches; /* relaxed Plan -> Work */
   GHashTable *exchanges;     /* distilled Plan -> Exchange */
@@ -93,7 +92,6 @@ advise_floors_new (const AdviseInput *input)
 {
   AdviseFloors *self = g_new0 (AdviseFloors, 1);
   self->input = input;
-  self->stack = plan_stack_of (&input->plan, input->cluster->kind, NULL);
   g_mutex_init (&self->lock);
   self->micro_batches
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
@@ -303,7 +301,8 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
   Plan key;
   Work two, three, work = { .chain = { 0 } };
-  const PlanFill fill = self->stack->pipeline.fill;
+  const PlanStack *stack = plan_stack_of (plan, self->input->cluster->kind, NULL);
+  const PlanFill fill = stack->pipeline.fill;
   const gint64 few = fill == PLAN_FILL_ANY
                          ? 2
                          : MAX (plan->value[PLAN_PP] - (fill == PLAN_FILL_BUT_ONE ? 1 : 0), 2);
@@ -430,7 +429,8 @@ find_once (AdviseFloors *self, const Plan *resolved, gint64 stage)
 static gboolean
 exchanges_once (const AdviseFloors *self, const Plan *resolved)
 {
-  return resolved->value[PLAN_PP] > 1 && self->stack->weights.whole == PLAN_WHOLE_IN_TURN
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
+  return resolved->value[PLAN_PP] > 1 && stack->weights.whole == PLAN_WHOLE_IN_TURN
          && !plan_shards_grads (resolved);
 }
 
@@ -450,7 +450,8 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
 static Plan
 without_virtual_stages (const AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
-  const PlanStage here = plan_stage_of (self->input->model, self->stack, resolved, stage);
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
+  const PlanStage here = plan_stage_of (self->input->model, stack, resolved, stage);
   Plan plan = *resolved;
   gint64 again = 0;
   plan.value[PLAN_VPP] = 1;
@@ -475,10 +476,11 @@ once_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 n = plan_micro_batches (resolved, input->cluster);
   const gint64 n_virtual = resolved->value[PLAN_VPP], group = plan_stage_group (resolved);
   const gint64 some = MIN (resolved->value[PLAN_PP] - 2, 1);
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   if (!exchanges_once (self, resolved))
     return 0;
   const Plan plan = without_virtual_stages (self, resolved, some);
-  const PlanStage here = plan_stage_of (input->model, self->stack, resolved, some);
+  const PlanStage here = plan_stage_of (input->model, stack, resolved, some);
   const gboolean are_alike
       = n_virtual == 1
         || (some > 0 && plan_kinds_are_alike (input->model, &here, resolved->value[PLAN_SEQ]));
@@ -492,10 +494,10 @@ once_floor_ns (AdviseFloors *self, const Plan *resolved)
 /* The quickest trade of two stages. All trades are alike, but that the last stages may exchange
  * logits. */
 static gint64
-quickest_trade_ns (AdviseFloors *self, const Plan *resolved)
+quickest_trade_ns (AdviseFloors *self, const PlanStack *stack, const Plan *resolved)
 {
   const gint64 last = resolved->value[PLAN_PP] - 1;
-  const PlanStage end = plan_stage_of (self->input->model, self->stack, resolved, last);
+  const PlanStage end = plan_stage_of (self->input->model, stack, resolved, last);
   const gint64 at_end = find_work (self, resolved, last).trade_ns;
   if (!plan_stage_reads_logits (&end))
     return at_end;
@@ -524,17 +526,18 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
   const AdviseInput *input = self->input;
   const gint64 n = plan_micro_batches (resolved, input->cluster);
   const gint64 last = resolved->value[PLAN_PP] - 1;
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   const gint64 some = MIN (last - 1, 1);
-  const PlanStage second = plan_stage_of (input->model, self->stack, resolved, some);
+  const PlanStage second = plan_stage_of (input->model, stack, resolved, some);
   const gint64 way_ns = stage_floor_ns (self, resolved, some, 0);
   const gint64 first_ns = stage_floor_ns (self, resolved, some, 1);
   const gint64 inner_ns = stage_floor_ns (self, resolved, some, 2);
-  const gint64 trade_ns = quickest_trade_ns (self, resolved);
+  const gint64 trade_ns = quickest_trade_ns (self, stack, resolved);
   const gint64 gather_ns = gathers && last > 1 ? fill_gather_ns (self, resolved, some) : 0;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
     {
-      const PlanStage here = plan_stage_of (input->model, self->stack, resolved, stage);
+      const PlanStage here = plan_stage_of (input->model, stack, resolved, stage);
       const gboolean counts = holds_as_much (&here, &second);
       before += counts && stage > 0 ? gather_ns : 0;
       most = MAX (most, counts ? before + n * (stage > 0 ? inner_ns : first_ns) : 0);
@@ -556,11 +559,12 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
   const AdviseInput *input = self->input;
   const PlanModel *model = input->model;
   const gint64 n = plan_micro_batches (resolved, input->cluster), seq = resolved->value[PLAN_SEQ];
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   const gint64 last = resolved->value[PLAN_PP] - 1, some = MIN (last - 1, 1);
   const Plan plan = without_virtual_stages (self, resolved, some),
              of_last = without_virtual_stages (self, resolved, last);
   const Work inner = find_work (self, &plan, some), end = find_work (self, &of_last, last);
-  const PlanStage of_inner = plan_stage_of (model, self->stack, resolved, some);
+  const PlanStage of_inner = plan_stage_of (model, stack, resolved, some);
   const PlanStage of_first = plan_stage_virtual (&of_inner, 0);
   const PlanKinds all = plan_kinds_of (model, &of_inner, &of_inner, seq),
                   first = plan_kinds_of (model, &of_inner, &of_first, seq);
@@ -568,16 +572,16 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 way_ns
       = plan_kinds_are_share (&first, &all) ? inner_chain * first.layers / MAX (all.layers, 1) : 0;
   const gint64 n_virtual = resolved->value[PLAN_VPP];
-  const gint64 sent = n_virtual == 1                                        ? 2
-                      : self->stack->pipeline.trades == PLAN_TRADES_AWAITED ? n_virtual
-                                                                            : 0;
+  const gint64 sent = n_virtual == 1                                  ? 2
+                      : stack->pipeline.trades == PLAN_TRADES_AWAITED ? n_virtual
+                                                                      : 0;
   const gint64 inner_ns = inner_chain + sent * inner.trade_ns;
   const gint64 first_ns = inner_ns - (n_virtual == 1 ? inner.trade_ns : 0);
   const gint64 end_ns = chain_ns (&end, &of_last) + MAX (sent - 1, 0) * end.trade_ns;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
     {
-      const PlanStage here = plan_stage_of (model, self->stack, resolved, stage);
+      const PlanStage here = plan_stage_of (model, stack, resolved, stage);
       const PlanStage part = plan_stage_virtual (&here, 0);
       const PlanKinds of_here = plan_kinds_of (model, &here, &here, seq),
                       of_part = plan_kinds_of (model, &here, &part, seq);
@@ -588,7 +592,7 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
       before += counts && plan_kinds_cover (&of_part, &first) ? way_ns : 0;
       before += 2 * inner.trade_ns;
     }
-  const gint64 detour = plan_detour_ns (model, self->stack, resolved, n, &of_inner, inner_chain,
+  const gint64 detour = plan_detour_ns (model, input->cluster, resolved, &of_inner, inner_chain,
                                         n_virtual > 1 && sent > 0 ? inner.trade_ns : 0);
   most = MAX (most, before + n * end_ns + detour - (n_virtual == 1 ? end.trade_ns : 0));
   return MAX (most, n * busy_ns (&end, &of_last));
@@ -611,8 +615,9 @@ filled_ns (gint64 ns, gint64 n, gint64 stages)
 static gboolean
 runs_ahead (const AdviseFloors *self, const Plan *resolved)
 {
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
   return resolved->value[PLAN_VPP] > 1
-         || (resolved->value[PLAN_PP] > 1 && self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE);
+         || (resolved->value[PLAN_PP] > 1 && stack->pipeline.trades == PLAN_TRADES_ON_DEVICE);
 }
 
 /* The even share of all work, which the busiest stage of a pipeline has at least. Where a pipeline
@@ -623,6 +628,7 @@ even_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
   const gint64 n = plan_micro_batches (resolved, self->input->cluster);
   const gint64 stages = resolved->value[PLAN_PP];
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
   Plan whole = *resolved;
   whole.value[PLAN_PP] = whole.value[PLAN_VPP] = 1;
   whole.value[PLAN_PP_GROUP] = PLAN_UNSET;
@@ -630,7 +636,7 @@ even_floor_ns (AdviseFloors *self, const Plan *resolved)
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   whole.value[PLAN_PP_LAST_SHORT] = 0;
-  if (stages == 1 || self->stack->pipeline.reductions != PLAN_STAGES_REDUCE_HELD)
+  if (stages == 1 || stack->pipeline.reductions != PLAN_STAGES_REDUCE_HELD)
     return n * stage_floor_ns (self, &whole, 0, 0) / stages;
   const Work work = find_work (self, &whole, 0);
   const gint64 chain = MAX (chain_ns (&work, &whole) - work.of[WORK_COPYING], 0);

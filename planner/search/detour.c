@@ -83,10 +83,11 @@ tells_layers_apart (const Plan *plan)
 /* The layers of the last stage without those of its last virtual stage; below 0 where they, or
  * those of the stage before, are not of the same kinds as the inner stage's. */
 static gint64
-layers_left_out (const PlanModel *model, const PlanStack *stack, const Plan *resolved,
+layers_left_out (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
                  const PlanStage *inner)
 {
   const gint64 seq = resolved->value[PLAN_SEQ], last = resolved->value[PLAN_PP] - 1;
+  const PlanStack *stack = plan_stack_of (resolved, cluster->kind, NULL);
   const PlanStage end = plan_stage_of (model, stack, resolved, last);
   const PlanStage before = plan_stage_of (model, stack, resolved, last - 1);
   const PlanKinds of_inner = plan_kinds_of (model, inner, inner, seq);
@@ -107,17 +108,17 @@ layers_left_out (const PlanModel *model, const PlanStack *stack, const Plan *res
 }
 
 gint64
-plan_detour_ns (const PlanModel *model, const PlanStack *stack, const Plan *resolved, gint64 n,
+plan_detour_ns (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
                 const PlanStage *inner, gint64 chain_ns, gint64 trade_ns)
 {
   const gint64 *value = resolved->value;
-  const gint64 last = value[PLAN_PP] - 1;
+  const gint64 n = plan_micro_batches (resolved, cluster), last = value[PLAN_PP] - 1;
   const gint64 group = plan_stage_group (resolved), others = value[PLAN_VPP] - 1;
   if (others == 0 || last < 2 || tells_layers_apart (resolved))
     return 0;
   const gint64 warm_up = plan_stage_warm_up (resolved, last, n);
   const gint64 ahead = plan_stage_warm_up (resolved, last - 1, n) - warm_up;
-  const gint64 layers = layers_left_out (model, stack, resolved, inner);
+  const gint64 layers = layers_left_out (model, cluster, resolved, inner);
   if (layers < 0 || warm_up != others * group)
     return 0;
   const gint64 taken_ns = (others * group - ahead + 1) * (chain_ns / value[PLAN_VPP] + trade_ns);

@@ -1,9 +1,9 @@
 /* What the layers of stages say about how long a pipeline takes at least: for advise/floor.c. */
 #pragma once
+#include "planner/cluster/cluster.h"
 #include "planner/model/layer-kinds.h"
 #include "planner/model/stage.h"
 #include "planner/plan/plan.h"
-#include "planner/plan/stack.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -27,10 +27,9 @@ gboolean plan_kinds_are_share (const PlanKinds *part, const PlanKinds *whole);
 gboolean plan_kinds_are_alike (const PlanModel *whole, const PlanStage *stage, gint64 seq);
 
 /* By how much the longest path through an interleaved pipeline is longer, at least, than one that
- * stays with the last stage for the whole step. `n` is the number of micro batches, `chain_ns` the
- * time that stage `inner` takes for a micro batch in all its virtual stages, `trade_ns` the time
- * that it takes to send an output. */
-gint64 plan_detour_ns (const PlanModel *model, const PlanStack *stack, const Plan *resolved,
-                       gint64 n, const PlanStage *inner, gint64 chain_ns, gint64 trade_ns);
+ * stays with the last stage for the whole step. `chain_ns` is the time that stage `inner` takes for
+ * a micro batch in all its virtual stages, `trade_ns` the time that it takes to send an output. */
+gint64 plan_detour_ns (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
+                       const PlanStage *inner, gint64 chain_ns, gint64 trade_ns);
 
 G_END_DECLS
