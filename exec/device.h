@@ -22,7 +22,7 @@ typedef struct
   const ExecKernels *kernels;
   const PlanSchedule *schedule; /* whose ops, events and buffers the device is for */
   ExecComm *comm; /* of all ranks: says which GPU is this rank's and whether a rank is lost */
-  guint64 memory_bytes;
+  guint64 memory_bytes, host_bytes;
   guint threads;          /* of a rank on a CPU; 0: one */
   guint more_scales;      /* scales beside one per buffer */
   gboolean is_registered; /* memory comes from the communicator, where it can register any */
@@ -35,6 +35,7 @@ struct _ExecDevice
 {
   const ExecDeviceOps *ops;
   guint8 *memory; /* the rank's memory, of memory_bytes bytes */
+  guint8 *host;   /* memory of the host that the device copies to and from, of host_bytes bytes */
   float *scales; /* outside `memory`: one per buffer id, for formats with one scale per tensor; then
                     `more_scales` */
 };

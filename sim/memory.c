@@ -353,6 +353,7 @@ sim_memory_report (const SimMemory *self, PlanMemory *out, GError **error)
         return FALSE;
       memory.reserved = arena.size_bytes;
     }
+  memory.host = plan_meter_host_bytes (self->schedule);
   memory.device = memory.reserved
                   + (self->stack ? plan_stack_outside_bytes (self->stack, self->schedule) : 0);
   *out = memory;

@@ -36,6 +36,8 @@ cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule, Json
   add_number (builder, "max_allocated_mib", advise_mib (memory->max_allocated));
   add_number (builder, "reserved_mib", advise_mib (memory->reserved));
   add_number (builder, "device_mib", advise_mib (memory->device));
+  if (memory->host > 0)
+    add_number (builder, "host_mib", advise_mib (memory->host));
   add_text (builder, "peak_op", peak);
   json_builder_set_member_name (builder, "by_category");
   json_builder_begin_object (builder);

@@ -34,12 +34,12 @@ cli_stages_memory (const CliTraining *self, guint stage)
 }
 
 guint64
-cli_stages_reserved (const CliTraining *self)
+cli_stages_device (const CliTraining *self)
 {
   const guint n = cli_stages_n (self);
   guint64 bytes = 0;
   for (guint stage = 0; stage < n; stage++)
-    bytes += self->ranks / n * cli_stages_memory (self, stage)->reserved;
+    bytes += self->ranks / n * cli_stages_memory (self, stage)->device;
   return bytes;
 }
 

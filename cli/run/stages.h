@@ -13,10 +13,10 @@ guint cli_stages_n (const CliTraining *self);
 guint cli_stages_rank (const CliTraining *self, guint stage);
 
 /* Predictions, on rank 0: the trace of a stage, if it was expanded; its memory; the bytes that all
- * ranks together reserve. Borrowed. */
+ * ranks together hold. Borrowed. */
 PlanTraceView cli_stages_predicted (const CliTraining *self, guint stage);
 const PlanMemory *cli_stages_memory (const CliTraining *self, guint stage);
-guint64 cli_stages_reserved (const CliTraining *self);
+guint64 cli_stages_device (const CliTraining *self);
 
 /* For ranks that are processes: sends the traces of all stages to rank 0. `own` is this rank's
  * trace. All ranks call it. */

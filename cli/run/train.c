@@ -315,8 +315,8 @@ resident_of (const CliTraining *self)
   struct rusage usage;
   if (self->input->cluster->kind != PLAN_DEVICE_CPU || getrusage (RUSAGE_SELF, &usage) != 0)
     return (Resident){ 0 };
-  return (Resident){ .predicted_mib = advise_mib (is_alone ? cli_stages_memory (self, 0)->reserved
-                                                           : cli_stages_reserved (self)),
+  return (Resident){ .predicted_mib = advise_mib (is_alone ? cli_stages_memory (self, 0)->device
+                                                           : cli_stages_device (self)),
                      .beside_mib = advise_mib (ranks * self->beside_bytes),
                      .measured_mib = (double)usage.ru_maxrss / 1024 };
 }
@@ -482,6 +482,8 @@ comparison_table (const CliTraining *self, const ExecResult *result, const ExecR
   add_pair (table, "reserved_mib", advise_mib (p->reserved), advise_mib (m->reserved), 3);
   if (has_own_gpu (self))
     add_pair (table, "device_mib", advise_mib (p->device), advise_mib (m->device), 3);
+  if (p->host || m->host)
+    add_pair (table, "host_mib", advise_mib (p->host), advise_mib (m->host), 3);
   for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
     {
       g_autofree char *name = g_strdup_printf ("  %s at peak", plan_category_name (c));

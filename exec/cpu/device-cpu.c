@@ -43,6 +43,7 @@ cpu_close (ExecDevice *device)
   g_ptr_array_unref (self->staged);
   g_array_unref (self->stamps);
   free (device->memory);
+  free (device->host);
   g_free (device->scales);
   exec_pool_close ();
   g_free (self);
@@ -70,11 +71,13 @@ cpu_open (const ExecDeviceNeeds *needs, GError **error)
   CpuDevice *self;
   if (!exec_pool_open (needs->threads, error))
     return NULL;
-  void *memory = take_memory (needs->memory_bytes);
-  if (!memory)
+  void *memory = take_memory (needs->memory_bytes), *host = take_memory (needs->host_bytes);
+  if (!memory || !host)
     {
       exec_pool_close ();
-      g_autofree char *size = plan_units_format_size (needs->memory_bytes);
+      free (memory);
+      free (host);
+      g_autofree char *size = plan_units_format_size (needs->memory_bytes + needs->host_bytes);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "rank %u: this machine has no %s left",
                    needs->comm->rank, size);
       return NULL;
@@ -82,6 +85,7 @@ cpu_open (const ExecDeviceNeeds *needs, GError **error)
   self = g_new0 (CpuDevice, 1);
   self->device = (ExecDevice){ .ops = needs->kernels->device,
                                .memory = memory,
+                               .host = host,
                                .scales = g_new0 (float, plan_schedule_n_buffer_ids (needs->schedule)
                                                             + needs->more_scales + 1) };
   self->kernels = needs->kernels;

@@ -150,6 +150,19 @@ run_cast (const ExecArgs *args)
     exec_cpu_spread (args, count, 1, cast_range);
 }
 
+PLAN_SAME_REF (CAST, COPY, out);
+PLAN_SAME_REF (CAST, COPY, in);
+PLAN_SAME_DIM (CAST, COPY, count);
+
+/* A scale per tensor goes with what it scales. */
+static void
+run_copy (const ExecArgs *args)
+{
+  run_cast (args);
+  if (args->scale[PLAN_REF_COPY_out] && args->scale[PLAN_REF_COPY_in])
+    *args->scale[PLAN_REF_COPY_out] = *args->scale[PLAN_REF_COPY_in];
+}
+
 static void
 scale_range (const ExecArgs *args, guint64 from, guint64 to)
 {
@@ -668,6 +681,7 @@ const ExecKernels exec_kernels_cpu = {
   .run = {
     [PLAN_OP_ZERO] = run_zero,
     [PLAN_OP_CAST] = run_cast,
+    [PLAN_OP_COPY] = run_copy,
     [PLAN_OP_ACCUMULATE] = run_accumulate,
     [PLAN_OP_QUANTIZE] = exec_cpu_quantize,
     [PLAN_OP_PARAM_AMAX] = exec_cpu_param_amax,

@@ -57,6 +57,33 @@ take_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
   return TRUE;
 }
 
+/* Allocates pinned memory, which the GPU copies to and from while the host goes on, for buffers of
+ * the host. */
+static gboolean
+take_host_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
+{
+  void *memory = NULL;
+  if (needs->host_bytes == 0)
+    return TRUE;
+  if (cudaHostAlloc (&memory, needs->host_bytes, cudaHostAllocDefault) != cudaSuccess)
+    {
+      g_autofree char *size = plan_units_format_size (needs->host_bytes);
+      cudaGetLastError (); /* clears the error, which is reported here */
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                   "rank %u: the host has no %s of memory left to pin for what is offloaded",
+                   self->comm->rank, size);
+      return FALSE;
+    }
+  self->device.host = memory;
+  return TRUE;
+}
+
+static gboolean
+has_scale (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2 || dtype == PLAN_DTYPE_NVFP4;
+}
+
 /* Allocates a scale per buffer if there are formats that have a scale per tensor. */
 static gboolean
 take_scales (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
@@ -66,10 +93,7 @@ take_scales (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
   gboolean any = needs->more_scales > 0;
   void *scales;
   for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
-    {
-      const PlanDtype dtype = plan_schedule_buffer (schedule, i)->dtype;
-      any |= dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2 || dtype == PLAN_DTYPE_NVFP4;
-    }
+    any |= has_scale (plan_schedule_buffer (schedule, i)->dtype);
   if (!any)
     return TRUE;
   CUDA_TRY (cudaMalloc (&scales, count * sizeof (float)), error);
@@ -127,6 +151,8 @@ give_memory_back (CudaDevice *self)
     CUDA_WARN (cudaFree (self->device.memory));
   if (self->device.scales)
     CUDA_WARN (cudaFree (self->device.scales));
+  if (self->device.host)
+    CUDA_WARN (cudaFreeHost (self->device.host));
   for (guint i = 0; i < self->chunks->len; i++)
     CUDA_WARN (cudaFreeHost (g_array_index (self->chunks, Chunk, i).bytes));
 }
@@ -188,7 +214,8 @@ static gboolean
 take_all (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
   return take_first_chunk (self, error) && take_memory (self, needs, error)
-         && take_scales (self, needs, error) && make_streams (self, needs->schedule, error)
+         && take_host_memory (self, needs, error) && take_scales (self, needs, error)
+         && make_streams (self, needs->schedule, error)
          && make_events (self, needs->schedule, error)
          && (!needs->keeps_steps || exec_cuda_graph_open (self, error));
 }
@@ -249,6 +276,21 @@ cuda_run (ExecDevice *device, const ExecArgs *args, PlanStream stream, GError **
   own.varying = self->varying;
   return exec_cuda_check (self->kernels->launch[args->op->kind](&own, self->streams[stream]),
                           "cannot be issued", error);
+}
+
+/* Both operands have one format. A scale per tensor goes with what it scales. */
+int
+exec_cuda_copy (const ExecArgs *args, void *stream)
+{
+  const PlanDtype dtype = args->dtype[PLAN_REF_COPY_out];
+  const int code = (int)cudaMemcpyAsync (
+      args->ptr[PLAN_REF_COPY_out], args->ptr[PLAN_REF_COPY_in],
+      plan_dtype_bytes (dtype, (guint64)args->op->dims[PLAN_DIM_COPY_count]), cudaMemcpyDefault,
+      stream);
+  if (code != 0 || !has_scale (dtype))
+    return code;
+  return (int)cudaMemcpyAsync (args->scale[PLAN_REF_COPY_out], args->scale[PLAN_REF_COPY_in],
+                               sizeof (float), cudaMemcpyDeviceToDevice, stream);
 }
 
 static gboolean

@@ -134,12 +134,27 @@ check_router (const PlanOp *op, GError **error)
   return FALSE;
 }
 
+/* Refuses a copy to or from the host that would round: the link moves bytes. */
+static gboolean
+check_copy (const PlanSchedule *schedule, const PlanOp *op, GError **error)
+{
+  if (op->kind != PLAN_OP_COPY
+      || plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_COPY_out].array)->dtype
+             == plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_COPY_in].array)->dtype)
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                       "this plan needs the op copy between number formats, which is modelled and "
+                       "not executed by cuda yet");
+  return FALSE;
+}
+
 /* Refuses an op that this GPU cannot do. Formats with scales of blocks are multiplied from
  * Blackwell on. */
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
-  if (!check_manner (schedule, op, error) || !check_router (op, error))
+  if (!check_manner (schedule, op, error) || !check_router (op, error)
+      || !check_copy (schedule, op, error))
     return FALSE;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
@@ -192,6 +207,7 @@ const ExecKernels exec_kernels_cuda = {
   .launch = {
     [PLAN_OP_ZERO] = exec_cuda_zero,
     [PLAN_OP_CAST] = exec_cuda_cast,
+    [PLAN_OP_COPY] = exec_cuda_copy,
     [PLAN_OP_ACCUMULATE] = exec_cuda_accumulate,
     [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
     [PLAN_OP_PARAM_AMAX] = exec_cuda_param_amax,

@@ -112,6 +112,8 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
   const guint array = (guint)op->refs[PLAN_REF_ALLOC_buf].array;
   const guint64 bytes = plan_schedule_buffer_bytes (walk->schedule, array);
   const guint64 taken = plan_units_round_up (bytes, PLAN_ARENA_ALIGNMENT);
+  const gboolean is_host
+      = plan_schedule_buffer (walk->schedule, array)->category == PLAN_CATEGORY_HOST;
   ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[PLAN_REF_ALLOC_buf])];
 
   if ((tag->bytes != NULL) == (op->kind == PLAN_OP_ALLOC))
@@ -125,11 +127,13 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
     return blame_op (walk, cursor, op, error);
   *tag = (ExecTag){ 0 };
   if (op->kind == PLAN_OP_ALLOC)
-    tag->bytes = walk->device->memory
+    tag->bytes = (is_host ? walk->device->host : walk->device->memory)
                  + g_array_index (places_of (walk)->offsets[section], guint64, walk->next_alloc++);
   if (!poison (walk, tag->bytes, bytes, op->stream, error))
     return blame_op (walk, cursor, op, error);
   guard (walk, tag->bytes, bytes, taken);
+  if (is_host) /* in no sum of the device's */
+    return TRUE;
   ExecSample sample = { .span = walk->spans->len,
                         .category = plan_meter_apply (&walk->meter, cursor, op, taken) };
   sample.live_bytes = walk->meter.live[sample.category];
@@ -281,6 +285,18 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
         mark_weights (tag, walk->step + (updates ? 1 : 0), exec_walk_unit_of (cursor, ref), from,
                       to);
     }
+}
+
+/* An activation that the host gives back is no longer there: it is copied out anew in every micro
+ * batch. */
+static void
+mark_fetched (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
+{
+  const PlanRef *out = &op->refs[PLAN_REF_COPY_out];
+  if (op->kind == PLAN_OP_COPY
+      && plan_schedule_buffer (walk->schedule, (guint)out->array)->category
+             == PLAN_CATEGORY_ACTIVATIONS)
+    walk->tags[plan_cursor_buffer (cursor, &op->refs[PLAN_REF_COPY_in])].is_written = FALSE;
 }
 
 PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, out);
@@ -582,6 +598,7 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
       || !run_kind (walk, cursor, &args, error))
     return FALSE;
   mark_written (walk, cursor, op);
+  mark_fetched (walk, cursor, op);
   if (!look (walk, cursor, &args, error)
       || (walk->device->ops->is_immediate && !exec_walk_take_looks (walk, error)))
     return FALSE;
@@ -690,6 +707,7 @@ open_device (ExecWalk *walk, GError **error)
           .schedule = walk->schedule,
           .comm = walk->comm,
           .memory_bytes = places_of (walk)->size_bytes,
+          .host_bytes = places_of (walk)->host_bytes,
           .threads = (guint)walk->of->cluster->threads,
           .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
           .is_registered = walk->of->plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,

@@ -34,10 +34,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
                          error);
   if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
     return refuse_field (plan, PLAN_OFFLOAD_OPTIMIZER, LATER ": it must be 0", error);
-  if (value[PLAN_OFFLOAD_LAYERS] > 0)
-    return refuse_field (plan, PLAN_OFFLOAD_LAYERS, LATER ": it must be 0", error);
-  if (value[PLAN_OFFLOAD_MODULES] != 0)
-    return refuse_field (plan, PLAN_OFFLOAD_MODULES, LATER ": it must be none", error);
   if (value[PLAN_EMPTY_CACHE] == PLAN_EMPTY_CACHE_ON)
     return refuse_field (
         plan, PLAN_EMPTY_CACHE,

@@ -14,11 +14,18 @@ typedef struct
   guint64 offset, size;
 } Gap;
 
+/* The memory of the device or of the host. */
+typedef struct
+{
+  GArray *gaps; /* Gap, sorted by offset; no two touch each other or the end */
+  guint64 end;  /* everything from here on is free */
+  guint64 size_bytes;
+} Block;
+
 typedef struct
 {
   const PlanSchedule *schedule;
-  GArray *gaps;    /* sorted by offset; no two touch each other or the end */
-  guint64 end;     /* everything from here on is free */
+  Block device, host;
   guint64 *places; /* of every buffer id, including its room; NOWHERE where it is not allocated */
   guint64 room;    /* on either side of a buffer */
   PlanArena *arena;
@@ -31,14 +38,14 @@ padded_bytes (const Walk *self, guint array)
 {
   const guint64 bytes = plan_schedule_buffer_bytes (self->schedule, array);
 
-  if (bytes == 0 || plan_schedule_buffer (self->schedule, array)->category == PLAN_CATEGORY_HOST)
+  if (bytes == 0)
     return 0;
   return plan_units_round_up (bytes, PLAN_ARENA_ALIGNMENT) + 2 * self->room;
 }
 
 /* Takes the first gap that is large enough, or else space at the end. */
 static guint64
-take (Walk *self, guint64 size)
+take (Block *self, guint64 size)
 {
   guint64 offset = self->end;
 
@@ -58,12 +65,12 @@ take (Walk *self, guint64 size)
 
   /* a gap that touched the end would have been merged into the space beyond it */
   self->end += size;
-  self->arena->size_bytes = MAX (self->arena->size_bytes, self->end);
+  self->size_bytes = MAX (self->size_bytes, self->end);
   return offset;
 }
 
 static void
-give_back (Walk *self, guint64 offset, guint64 size)
+give_back (Block *self, guint64 offset, guint64 size)
 {
   Gap freed = { offset, size };
   guint low = 0, high = self->gaps->len;
@@ -127,13 +134,17 @@ walk_section (Walk *self, PlanSection section, GError **error)
         continue;
 
       guint32 id = plan_cursor_buffer (&cursor, &op->refs[PLAN_REF_ALLOC_buf]);
-      guint64 size = padded_bytes (self, (guint)op->refs[PLAN_REF_ALLOC_buf].array);
+      guint array = (guint)op->refs[PLAN_REF_ALLOC_buf].array;
+      guint64 size = padded_bytes (self, array);
+      Block *block = plan_schedule_buffer (self->schedule, array)->category == PLAN_CATEGORY_HOST
+                         ? &self->host
+                         : &self->device;
 
       if (op->kind == PLAN_OP_ALLOC)
         {
           if (self->places[id] != NOWHERE)
             return fail (self->schedule, id, "is taken twice", error);
-          self->places[id] = size > 0 ? take (self, size) : 0;
+          self->places[id] = size > 0 ? take (block, size) : 0;
           const guint64 offset = self->places[id] + self->room;
           g_array_append_val (offsets, offset);
         }
@@ -142,7 +153,7 @@ walk_section (Walk *self, PlanSection section, GError **error)
           if (self->places[id] == NOWHERE)
             return fail (self->schedule, id, "is given back but was not taken", error);
           if (size > 0)
-            give_back (self, self->places[id], size);
+            give_back (block, self->places[id], size);
           self->places[id] = NOWHERE;
         }
     }
@@ -171,9 +182,14 @@ plan_arena_init_apart (PlanArena *self, const PlanSchedule *schedule, guint64 ro
   guint32 n_ids = plan_schedule_n_buffer_ids (schedule);
   g_autofree guint64 *places = g_new (guint64, n_ids);
   g_autoptr (GArray) gaps = g_array_new (FALSE, FALSE, sizeof (Gap));
+  g_autoptr (GArray) host_gaps = g_array_new (FALSE, FALSE, sizeof (Gap));
   g_auto (PlanArena) arena = { 0 };
-  Walk walk
-      = { .schedule = schedule, .gaps = gaps, .places = places, .room = room, .arena = &arena };
+  Walk walk = { .schedule = schedule,
+                .device = { .gaps = gaps },
+                .host = { .gaps = host_gaps },
+                .places = places,
+                .room = room,
+                .arena = &arena };
 
   for (guint32 id = 0; id < n_ids; id++)
     places[id] = NOWHERE;
@@ -182,6 +198,8 @@ plan_arena_init_apart (PlanArena *self, const PlanSchedule *schedule, guint64 ro
   if (!walk_section (&walk, PLAN_SECTION_SETUP, error) || !walk_step (&walk, error)
       || !walk_section (&walk, PLAN_SECTION_TEARDOWN, error))
     return FALSE;
+  arena.size_bytes = walk.device.size_bytes;
+  arena.host_bytes = walk.host.size_bytes;
   *self = arena;
   memset (&arena, 0, sizeof arena);
   return TRUE;
@@ -198,5 +216,5 @@ plan_arena_clear (PlanArena *self)
 {
   for (guint section = 0; section < PLAN_N_SECTIONS; section++)
     g_clear_pointer (&self->offsets[section], g_array_unref);
-  self->size_bytes = 0;
+  self->size_bytes = self->host_bytes = 0;
 }

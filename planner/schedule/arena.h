@@ -1,7 +1,8 @@
 /* PlanArena: the place of every buffer, known before the first byte is taken.
  *
  * The expanded schedule is walked once, and each alloc of a step gets a fixed offset by first fit
- * over lifetimes in issue order. */
+ * over lifetimes in issue order. Buffers of PLAN_CATEGORY_HOST lie in a block of their own, since
+ * they take nothing of the device. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include <glib.h>
@@ -11,8 +12,9 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  guint64 size_bytes;
-  GArray *offsets[PLAN_N_SECTIONS]; /* guint64 per alloc of the section, in issue order */
+  guint64 size_bytes, host_bytes;   /* of the device's block and of the host's */
+  GArray *offsets[PLAN_N_SECTIONS]; /* guint64 per alloc of the section, in issue order, in the
+                                       block where its buffer lies */
 } PlanArena;
 
 gboolean plan_arena_init (PlanArena *self, const PlanSchedule *schedule, GError **error);

@@ -4,6 +4,7 @@
 #include "planner/schedule/meter.h"
 
 #include "planner/base/units.h"
+#include "planner/schedule/arena.h"
 #include "planner/schedule/echo.h"
 
 #include <string.h>
@@ -151,4 +152,19 @@ plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule)
 {
   const Swing all = walk_all (schedule, granule);
   return (guint64)(all.peak - all.net);
+}
+
+guint64
+plan_meter_host_bytes (const PlanSchedule *schedule)
+{
+  guint64 bytes = 0;
+  for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (schedule, i);
+      if (buffer->category == PLAN_CATEGORY_HOST)
+        bytes += buffer->count
+                 * plan_units_round_up (plan_schedule_buffer_bytes (schedule, i),
+                                        PLAN_ARENA_ALIGNMENT);
+    }
+  return bytes;
 }

@@ -33,4 +33,7 @@ guint64 plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule);
 guint64 plan_meter_resting_bytes (const PlanSchedule *schedule, guint64 granule);
 guint64 plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule);
 
+/* What a schedule keeps in the host's memory, which is taken once, in whole units of an arena. */
+guint64 plan_meter_host_bytes (const PlanSchedule *schedule);
+
 G_END_DECLS

@@ -34,6 +34,7 @@ typedef struct
   guint64 max_allocated;                  /* live at the peak */
   guint64 reserved;                       /* held by the allocator */
   guint64 device;                         /* held on the device, with context and libraries */
+  guint64 host;                           /* of the host, beside the device: what is offloaded */
   guint64 by_category[PLAN_N_CATEGORIES]; /* at the peak */
   guint64 resting[PLAN_N_CATEGORIES];     /* between steps */
   guint32 peak_node;                      /* alloc op that reaches the peak */

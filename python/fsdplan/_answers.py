@@ -20,6 +20,7 @@ class Memory(_Object):
     max_allocated_mib: float
     reserved_mib: float
     device_mib: float
+    host_mib: Optional[float]
     peak_op: str
     by_category: Dict[str, float]
 

@@ -360,9 +360,9 @@ passes (const SimCostInput *input, const PlanOp *op, SimParam class)
   return sim_cost_param (input, is_fused ? SIM_PARAM_LOSS_PASSES : SIM_PARAM_LOSS_PASSES_UNFUSED);
 }
 
-/* Seconds of ops that use the host's memory: copies at the rate of the link between device and
- * host, host ops at this device's share of the host's memory bandwidth. A copy reads on one side
- * what it writes on the other, so its bytes count once. */
+/* Seconds of ops that use the host's memory beside a GPU: copies at the rate of the link between
+ * device and host, host ops at this device's share of the host's memory bandwidth. A copy reads on
+ * one side what it writes on the other, so its bytes count once. */
 static SimTime
 host_time (const SimCostInput *input, const PlanOp *op, GError **error)
 {
@@ -406,7 +406,10 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
       return product_time (input, op, error);
     case PLAN_COST_ATTENTION:
       return attention_time (input, op, error);
-    case PLAN_COST_HOST_COPY:
+    case PLAN_COST_HOST_COPY: /* processors have one memory, within which it is a plain copy */
+      return input->cluster->kind == PLAN_DEVICE_CPU
+                 ? traffic_time (input, op, SIM_PARAM_TRAFFIC_COPY)
+                 : host_time (input, op, error);
     case PLAN_COST_HOST_OPTIMIZER:
       return host_time (input, op, error);
     case PLAN_COST_COLLECTIVE: /* cost-collective.c */

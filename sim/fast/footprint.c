@@ -657,6 +657,7 @@ sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule, const SimPr
   plan_meter_report (&self->meter, stack ? stack->memory.fixed_bytes : 0, &memory);
   if (!find_reserved (self, is_steady, &memory.reserved, error))
     return FALSE;
+  memory.host = plan_meter_host_bytes (schedule);
   memory.device = memory.reserved + (stack ? plan_stack_outside_bytes (stack, schedule) : 0);
   *out_memory = memory;
   return TRUE;

@@ -60,7 +60,7 @@ pipeline='--cluster dgx-h100:8 --gbs 512 --set stack=megatron --set strategy=opt
   as validate 0 validate "$golden/runs-small.csv"
   as validate 0 validate "$golden/runs-sites.csv" --reliability
   as run 0 run --model llama-tiny --ranks 2 --gbs 4 --seq 16 --steps 2 --eval-every 1
-  as run 0 run --model llama-tiny --gbs 4 --seq 16 --steps 1 --db :memory:
+  as run 0 run --model llama-tiny --gbs 4 --seq 16 --steps 1 --db :memory: --set offload_layers=1
   as bench 0 bench --dry-run --only copy
   as bench 0 bench --only copy --memory 4KiB --seconds 1
   as validate 0 validate --stored

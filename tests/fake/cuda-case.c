@@ -272,6 +272,7 @@ case_check_bytes (Case *c, const char *what)
       ck_assert_uint_eq (sim->memory.max_allocated, m->max_allocated);
       ck_assert_uint_eq (sim->memory.reserved, c->results[r].arena_bytes);
       ck_assert_uint_eq (m->reserved, sim->memory.reserved);
+      ck_assert_uint_eq (m->host, sim->memory.host);
       ck_assert_uint_gt (
           m->device,
           m->reserved); /* scales and workspaces are allocated, and other ranks' memory */

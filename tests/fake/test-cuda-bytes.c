@@ -22,7 +22,7 @@ static const struct
   const char *model, *fields, *gpu;
 } cases[] = {
   { "family=llama,layers=2,hidden=128,ffn=192,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
-    "compute=bf16 deterministic=on", "h100-80gb" },
+    "compute=bf16 deterministic=on offload_layers=1", "h100-80gb" },
   { "family=llama,layers=2,hidden=128,ffn=192,heads=4,kv_heads=2,head_dim=32,vocab=512,max_seq=64",
     "compute=fp32", "h100-80gb" },
   { "family=gpt2,layers=2,hidden=128,ffn=192,heads=4,vocab=512,max_seq=64", "compute=bf16",

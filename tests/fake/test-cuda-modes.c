@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Modes of a run on the fake device, compared with the CPU's. The plans together have each pair of
- * values that any legal plan has, of: ranks, strategy, compute format, recomputation, the formats
- * of main weights, gradients and their sums, and pieces of the loss; and each triple of the three
- * formats. */
+ * values that any legal plan has, of: ranks, strategy, compute format, recomputation or
+ * offloading, the formats of main weights, gradients and their sums, and pieces of the loss; and
+ * each triple of the three formats. */
 #include "config.h"
 
 #include "tests/case.h"
@@ -25,7 +25,7 @@ static const char *const dimensions[N][MAX_VALUES] = {
   { "compute=fp32", "compute=bf16", "compute=fp16", "compute=fp8-tensorwise", "compute=fp8-delayed",
     "compute=fp8-tensorwise param_gather=fp8", "compute=fp8-delayed param_gather=fp8" },
   { "recompute=none", "recompute=selective recompute_modules=core_attn",
-    "recompute=selective recompute_modules=core_attn+mlp", "recompute=full" },
+    "recompute=selective recompute_modules=core_attn+mlp", "recompute=full", "offload_layers=1" },
   { "main_params=fp32", "main_params=bf16", "main_params=fp16", "main_params=auto" },
   { "main_grads=fp32", "main_grads=bf16", "main_grads=fp16" },
   { "grad_comm=fp32", "grad_comm=bf16", "grad_comm=fp16" },

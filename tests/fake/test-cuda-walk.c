@@ -325,6 +325,7 @@ START_TEST (strategies_agree_bit_for_bit)
           "strategy=optim_grads_params overlap_grad_reduce=off overlap_param_gather=off",
           "strategy=optim_grads_params recompute=full recompute_layers=1",
           "strategy=no_shard recompute=selective recompute_modules=mlp",
+          "strategy=optim_grads_params offload_layers=2",
           "strategy=no_shard ce_fusion=off" };
   static const char *const formats[] = { "compute=fp32 main_grads=fp32 grad_comm=fp32",
                                          "compute=bf16 main_grads=fp32 grad_comm=fp32",
@@ -373,6 +374,7 @@ START_TEST (a_missing_event_is_found)
                   { PLAN_STREAM_COMPUTE, "strategy=optim_grads_params" },
                   { PLAN_STREAM_REDUCE, "strategy=no_shard" },
                   { PLAN_STREAM_COMPUTE, "strategy=no_shard" },
+                  { PLAN_STREAM_COPY, "strategy=no_shard offload_layers=2" },
                   { PLAN_STREAM_TENSOR, "tp=2 sp=on strategy=no_shard" },
                   { PLAN_STREAM_TENSOR, "tp=2 sp=off strategy=no_shard" },
                   { PLAN_STREAM_COMPUTE, "tp=2 sp=off strategy=no_shard" } };
@@ -435,7 +437,7 @@ START_TEST (any_call_may_fail)
   for (guint call = 1 + (guint)_i; call < 1200; call += 61)
     {
       g_autoptr (GError) error = NULL;
-      case_init (&c, 1 + (guint)_i, "strategy=optim_grads_params nan_check=loss");
+      case_init (&c, 1 + (guint)_i, "strategy=optim_grads_params nan_check=loss offload_layers=1");
       fake_cuda_fail_at (call, cudaErrorNotSupported);
       if (!case_run (&c, &error))
         {
@@ -508,7 +510,8 @@ remove_folder (const char *path)
 /* Two steps, a checkpoint, and two more leave the same as four steps at once. */
 START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
 {
-  static const char *const moments[] = { "", " precision_aware=on exp_avg=fp8 exp_avg_sq=fp8" };
+  static const char *const moments[]
+      = { " offload_layers=1", " precision_aware=on exp_avg=fp8 exp_avg_sq=fp8" };
   Case whole, part;
   g_autoptr (GError) error = NULL;
   g_autofree char *folder = g_dir_make_tmp ("test-cuda-walk-XXXXXX", NULL);
@@ -545,7 +548,7 @@ START_TEST (evaluation_is_near_the_cpu)
 {
   Case c;
   ExecResult expected[MAX_RANKS] = { { 0 } };
-  case_init (&c, 2, "strategy=optim_grads_params compute=fp32");
+  case_init (&c, 2, "strategy=optim_grads_params compute=fp32 offload_layers=2");
   case_evaluates (&c);
   run_on_cpu (&c, "evaluation", expected);
   case_must_run (&c, "evaluation");
@@ -579,6 +582,7 @@ static const char *const awaited[] = {
   "compute=fp8-delayed param_gather=fp8",
   "compute=fp8-tensorwise main_grads=fp32",
   "compute=bf16 nan_check=params gbs=2",
+  "compute=fp8-tensorwise offload_layers=2 gbs=2",
 };
 
 /* Neither a kernel nor a library makes the host wait in a step: where the schedule has it wait
@@ -623,7 +627,7 @@ main (void)
   test_add_runs (tcase, attention_is_by_cudnn_where_it_can, 2 * (int)G_N_ELEMENTS (attentions));
   tcase_add_test (tcase, failures_of_cudnn_are_told);
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
-  test_add_runs (tcase, a_missing_event_is_found, 8);
+  test_add_runs (tcase, a_missing_event_is_found, 9);
   tcase_add_loop_test (tcase, failures_of_collectives_say_what_failed, 0, 2);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);

@@ -1,6 +1,6 @@
-/* Product: every combination of what a plan says about sharding, formats, recomputation and
- * gathers, and of the loss, on small models, with experts and without, whose parameters divide
- * evenly among ranks, or not; and where ranks have experts, or layers, together.
+/* Product: every combination of what a plan says about sharding, formats, recomputation or
+ * offloading, gathers, and of the loss, on small models, with experts and without, whose parameters
+ * divide evenly among ranks, or not; and where ranks have experts, or layers, together.
  *
  * A point is a number below product_size; its values are digits, the first dimension's the highest.
  * Gradients' formats and quantised recipes are values of their own, `auto` is none: a resolved plan

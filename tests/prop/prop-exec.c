@@ -353,6 +353,20 @@ add_dropout (Case *c)
   c->of = g_steal_pointer (&of);
 }
 
+/* Offloads the first layers, or all, instead of computing anything again. */
+static void
+add_offloading (Case *c, int seed)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
+  plan.value[PLAN_OFFLOAD_LAYERS] = MIN (1 + seed / 3 % 4, c->model->layers);
+  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
+  if (!of || is_refused (of))
+    return;
+  plan_case_free (c->of);
+  c->of = g_steal_pointer (&of);
+}
+
 static void
 case_init (Case *c, int seed)
 {
@@ -375,6 +389,8 @@ case_init (Case *c, int seed)
     mask_ends (c);
   if (seed % 4 < 2)
     add_dropout (c);
+  if (seed % 3 == 2)
+    add_offloading (c, seed);
   c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = (guint64)seed,
@@ -572,7 +588,7 @@ END_TEST
 START_TEST (every_value_is_run)
 {
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
-  guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0;
+  guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0, offloaded = 0;
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -581,6 +597,7 @@ START_TEST (every_value_is_run)
       for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
         met[i] += value[wide_fields[i].field] == wide_fields[i].other;
       up_projections += value[PLAN_RECOMPUTE_MODULES] == UP_PROJECTIONS;
+      offloaded += value[PLAN_OFFLOAD_LAYERS] > 0;
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
       split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
@@ -603,6 +620,7 @@ START_TEST (every_value_is_run)
     ck_assert_msg (contexts[i] > 1, "%u cases of contexts %u", contexts[i], i);
   ck_assert_uint_gt (windowed, 1);
   ck_assert_uint_gt (dropped, 3);
+  ck_assert_uint_gt (offloaded, 20);
 }
 END_TEST
 
@@ -672,6 +690,8 @@ compare_bytes (int seed)
       ck_assert_uint_eq (p->allocated, m->allocated);
       ck_assert_uint_eq (p->max_allocated, m->max_allocated);
       ck_assert_uint_eq (p->reserved, results[r].arena_bytes);
+      ck_assert_uint_eq (p->host, m->host);
+      ck_assert_uint_eq (p->device, m->device);
       ck_assert_uint_eq (p->peak_node, m->peak_node);
       ck_assert (memcmp (p->by_category, m->by_category, sizeof p->by_category) == 0);
       ck_assert (memcmp (p->resting, m->resting, sizeof p->resting) == 0);

@@ -290,31 +290,81 @@ START_TEST (ranks_do_not_matter_where_the_trees_coincide)
 }
 END_TEST
 
-/* Recomputing changes neither a loss nor a norm nor a weight. */
+/* Each rank's figures and weights, which it then forgets. */
+static void
+assert_same (const ProductCase *c, ExecResult *results, ExecResult *others)
+{
+  const gsize bytes = (gsize)c->job.steps * sizeof (double);
+  for (guint r = 0; r < c->ranks; r++)
+    {
+      ck_assert_mem_eq (results[r].losses, others[r].losses, bytes);
+      ck_assert_mem_eq (results[r].grad_norms, others[r].grad_norms, bytes);
+      ck_assert_uint_eq (results[r].main_params->len, others[r].main_params->len);
+      ck_assert_mem_eq (results[r].main_params->data, others[r].main_params->data,
+                        results[r].main_params->len);
+      exec_result_clear (&results[r]);
+      exec_result_clear (&others[r]);
+    }
+}
+
+/* Recomputing or offloading changes neither a loss nor a norm nor a weight. */
 START_TEST (recomputing_changes_no_bit)
 {
   g_auto (ProductCase) c = { 0 };
   ExecResult kept[PRODUCT_MAX_RANKS] = { { 0 } }, again[PRODUCT_MAX_RANKS] = { { 0 } };
   g_autoptr (GError) error = NULL;
-  const guint strategy = (guint)_i / 4, recompute = 1 + (guint)_i % 4;
+  const guint strategy = (guint)_i / 5, recompute = 1 + (guint)_i % 5;
   ck_assert (simple_case_init (&c, 2, strategy, 0, 6)
              && exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, kept, &error));
   product_case_clear (&c);
   ck_assert (simple_case_init (&c, 2, strategy, recompute, 6)
              && exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, again, &error));
-  ck_assert_int_ne (c.of->plan.value[PLAN_RECOMPUTE], PLAN_RECOMPUTE_NONE);
+  ck_assert_int_ne (c.of->plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_NONE,
+                    c.of->plan.value[PLAN_OFFLOAD_LAYERS] == 0);
   ck_assert_uint_gt (again[0].trace->spans->len, kept[0].trace->spans->len);
-  for (guint r = 0; r < c.ranks; r++)
+  assert_same (&c, kept, again);
+}
+END_TEST
+
+#define WIDE \
+  "family=llama,layers=2,hidden=64,ffn=8,heads=4,kv_heads=2,head_dim=16,vocab=16,max_seq=16"
+
+/* Inputs of modules are offloaded from 1,048,576 elements on; what an evaluation makes never is. */
+START_TEST (offloading_modules_changes_no_bit)
+{
+  static const struct
+  {
+    guint ranks; /* value of PRODUCT_RANKS */
+    const char *fields;
+    guint host_mib; /* in bf16, of each of two layers: x and hidden2 have 2 MiB, qkv has 4 */
+  } cases[] = { { 0, "strategy=no_shard", 16 },
+                { 1, "strategy=optim_grads_params recompute=full", 4 },
+                { 1, "tp=2 sp=off", 12 } };
+  ExecResult results[2][PRODUCT_MAX_RANKS] = { { { 0 } } };
+  g_autoptr (PlanModel) model = plan_model_new (WIDE, NULL);
+  g_auto (ProductCase) c = { 0 };
+  ck_assert (simple_case_init (&c, cases[_i].ranks, 0, 0, 2));
+  for (guint i = 0; i < 2; i++)
     {
-      const gsize bytes = (gsize)c.job.steps * sizeof (double);
-      ck_assert_mem_eq (kept[r].losses, again[r].losses, bytes);
-      ck_assert_mem_eq (kept[r].grad_norms, again[r].grad_norms, bytes);
-      ck_assert_uint_eq (kept[r].main_params->len, again[r].main_params->len);
-      ck_assert_mem_eq (kept[r].main_params->data, again[r].main_params->data,
-                        kept[r].main_params->len);
-      exec_result_clear (&kept[r]);
-      exec_result_clear (&again[r]);
+      g_autoptr (GError) error = NULL;
+      g_autofree char *words
+          = g_strconcat ("stack=native compute=bf16 seq=16 mbs=1024 gbs=2048 ", cases[_i].fields,
+                         i == 0 ? "" : " offload_modules=attn_norm+core_attn+mlp_norm", NULL);
+      g_autoptr (PlanCase) of = test_case (model, c.cluster, words);
+      Plan plan = of->plan;
+      plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+      g_autoptr (PlanCase) eval_of = test_case_of (model, c.cluster, &plan);
+      c.job.of = of;
+      c.job.eval_of = eval_of;
+      c.job.eval_every = 1;
+      ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results[i], &error), "%s",
+                     error ? error->message : "");
+      ck_assert_uint_eq (results[i][0].trace->memory.host,
+                         i == 0 ? 0 : (guint64)cases[_i].host_mib << 20);
     }
+  ck_assert_mem_eq (results[0][0].eval_losses, results[1][0].eval_losses,
+                    (gsize)c.job.steps * sizeof (double));
+  assert_same (&c, results[0], results[1]);
 }
 END_TEST
 
@@ -329,7 +379,8 @@ main (void)
   tcase_set_timeout (tcase, 36000);
   tcase_add_test (tcase, points_are_what_they_say);
   tcase_add_loop_test (tcase, ranks_do_not_matter_where_the_trees_coincide, 0, 16);
-  tcase_add_loop_test (tcase, recomputing_changes_no_bit, 0, 16);
+  tcase_add_loop_test (tcase, recomputing_changes_no_bit, 0, 20);
+  tcase_add_loop_test (tcase, offloading_modules_changes_no_bit, 0, 3);
   tcase_add_loop_test (tcase, threads_equal_the_evaluator_over_the_product, (int)first_part (),
                        CHUNKS);
   tcase_add_test (tcase, every_value_was_run);

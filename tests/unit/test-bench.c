@@ -167,7 +167,7 @@ START_TEST (what_plans_are_made_of_is_there)
           PLAN_OP_NORM_SQ,       PLAN_OP_CLIP,           PLAN_OP_ADAMW,
           PLAN_OP_SGD,           PLAN_OP_ACCUMULATE,     PLAN_OP_ZERO,
           PLAN_OP_ADD,           PLAN_OP_REDUCE_SCATTER, PLAN_OP_ALL_GATHER,
-          PLAN_OP_ALL_REDUCE };
+          PLAN_OP_COPY,          PLAN_OP_ALL_REDUCE };
   g_autoptr (PlanCluster) cluster = processors (2);
   g_autoptr (GArray) ops = list (cluster);
   gboolean has[PLAN_N_OPS] = { FALSE }, has_layout[2][3] = { { FALSE } };

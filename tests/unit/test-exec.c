@@ -395,6 +395,18 @@ START_TEST (planted_bugs_are_caught)
 }
 END_TEST
 
+/* What is not copied out, not copied back, or another layer's. */
+START_TEST (missing_copies_are_caught)
+{
+  assert_caught ("offload_layers=2", 1, (Plant){ LEAVE_OUT, "copy copy out=host.qkv[1]", NULL },
+                 "host.qkv is read before anything wrote it");
+  assert_caught ("offload_layers=2", 1, (Plant){ LEAVE_OUT, "copy copy out=qkv[1]", NULL },
+                 "qkv is read before anything wrote it");
+  assert_caught ("offload_layers=2", 1, (Plant){ REPLACE, "in=host.qkv[0]", "in=host.qkv[1]" },
+                 "host.qkv is read before anything wrote it");
+}
+END_TEST
+
 /* Caught are: copies for the backward pass that are not made again when the weights change
  * (Megatron-LM PR #4562), and weights that are not quantised again. */
 START_TEST (stale_copies_of_parameters_are_caught)
@@ -758,6 +770,7 @@ main (void)
   tcase_add_test (tcase, unlisted_steps_have_totals);
   tcase_add_loop_test (tcase, pieces_of_the_loss_add_up, 0, 4);
   tcase_add_test (tcase, planted_bugs_are_caught);
+  tcase_add_test (tcase, missing_copies_are_caught);
   tcase_add_test (tcase, stale_copies_of_parameters_are_caught);
   tcase_add_test (tcase, stale_columns_are_caught);
   tcase_add_test (tcase, missing_gathers_are_caught);

@@ -105,6 +105,8 @@ START_TEST (kernels_elementwise)
   check_close (&sum, want, 1e-7, "accumulate");
   run_kernel (PLAN_OP_CAST, OPERANDS (&out, &a), count, PLAN_DTYPE_FP32);
   check_close (&out, a.value, 0, "cast");
+  run_kernel (PLAN_OP_COPY, OPERANDS (&out, &b), count, PLAN_DTYPE_FP32);
+  check_close (&out, b.value, 0, "copy");
   run_kernel (PLAN_OP_ZERO, OPERANDS (&out), count, PLAN_DTYPE_FP32);
   memset (want, 0, n * sizeof *want);
   check_close (&out, want, 0, "zero");
@@ -609,9 +611,9 @@ END_TEST
 
 /* Ops that only the model of a step has so far; running them is refused. */
 static const PlanOpKind not_here[]
-    = { PLAN_OP_COPY,        PLAN_OP_ADAMW_HOST,  PLAN_OP_REPEAT_HEADS,   PLAN_OP_REPEAT_HEADS_BWD,
-        PLAN_OP_DROP_TOKENS, PLAN_OP_SORT,        PLAN_OP_INDEX_ROWS,     PLAN_OP_ADD_ROWS,
-        PLAN_OP_JOIN_ROWS,   PLAN_OP_EXPERT_BIAS, PLAN_OP_EXPERT_BIAS_BWD };
+    = { PLAN_OP_ADAMW_HOST,  PLAN_OP_REPEAT_HEADS,   PLAN_OP_REPEAT_HEADS_BWD, PLAN_OP_DROP_TOKENS,
+        PLAN_OP_SORT,        PLAN_OP_INDEX_ROWS,     PLAN_OP_ADD_ROWS,         PLAN_OP_JOIN_ROWS,
+        PLAN_OP_EXPERT_BIAS, PLAN_OP_EXPERT_BIAS_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)
