@@ -524,23 +524,6 @@ time_first (CliTraining *training, const AdviseInput *input, GError **error)
   return TRUE;
 }
 
-/* Whether the ranks of a host find memory there for what they offload, beside GPUs: on processors
- * it is counted with the rest. */
-static gboolean
-host_fits (const CliTraining *training, const AdviseInput *input, GError **error)
-{
-  const PlanCluster *cluster = input->cluster;
-  const guint64 needs
-      = training->prediction.trace->memory.host * (guint64)cluster->devices_per_node;
-  if (cluster->kind == PLAN_DEVICE_CPU || needs <= cluster->host_memory_bytes)
-    return TRUE;
-  g_autofree char *all = plan_units_format_size (needs);
-  g_autofree char *has = plan_units_format_size (cluster->host_memory_bytes);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-               "the ranks of a host offload %s to its memory, and this machine has %s", all, has);
-  return FALSE;
-}
-
 static gboolean
 check_routers (const RunOptions *options, const PlanModel *model, GError **error)
 {
@@ -577,8 +560,6 @@ prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, G
                    "each rank needs %s and this machine has %s for it", needs, has);
       return FALSE;
     }
-  if (!host_fits (training, input, error))
-    return FALSE;
   training->job.is_unlisted = !advise_prediction_can_expand (&training->prediction);
   if (!training->job.is_unlisted && !advise_prediction_expand (&training->prediction, input, error))
     return FALSE;

@@ -287,8 +287,8 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
     }
 }
 
-/* An activation that the host gives back is no longer there: it is copied out anew in every micro
- * batch. */
+/* An activation that was copied back counts as gone from the host: each micro batch copies its own
+ * there. */
 static void
 mark_fetched (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 {

@@ -455,6 +455,25 @@ END_TEST
 
 /* --- refusals ----------------------------------------------------------------------------- */
 
+/* The host's memory for what is offloaded, before anything runs. */
+START_TEST (memory_that_cannot_be_pinned_is_told)
+{
+  gboolean is_told = FALSE;
+  for (guint call = 1; !is_told; call++)
+    {
+      Case c;
+      g_autoptr (GError) error = NULL;
+      case_init (&c, 1, "offload_layers=1");
+      fake_cuda_fail_at (call, cudaErrorMemoryAllocation);
+      ck_assert_uint_lt (call, 100);
+      is_told = !case_run (&c, &error)
+                && strstr (error->message, " of memory left to pin for what is off") != NULL;
+      ck_assert (!is_told || error->code == PLAN_ERROR_INFEASIBLE);
+      case_clear (&c, "pinned");
+    }
+}
+END_TEST
+
 START_TEST (what_is_missing_is_named)
 {
   Case c;
@@ -631,6 +650,7 @@ main (void)
   tcase_add_loop_test (tcase, failures_of_collectives_say_what_failed, 0, 2);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
+  tcase_add_test (tcase, memory_that_cannot_be_pinned_is_told);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
   tcase_add_loop_test (tcase, a_resumed_run_goes_on_as_if_never_stopped, 0, 2);
   tcase_add_test (tcase, evaluation_is_near_the_cpu);

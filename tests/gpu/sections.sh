@@ -264,6 +264,7 @@ section_bits ()
     same $number --ranks 4 --comm threads --set double_buffer=on || bad=1
     same $number --ranks 2 --comm threads --set pp=2 || bad=1
     same $number --set recompute=full || bad=1
+    same $number --set offload_layers=2 || bad=1
     same $number --set cuda_graph=on || bad=1
     same $number --ranks 4 --comm threads --set cuda_graph=on || bad=1
     rm -rf "$results/half"
