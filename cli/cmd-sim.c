@@ -236,6 +236,8 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           advise_mib (m->reserved), advise_mib (m->device),
           advise_mib (input->cluster->memory_bytes), p->fits ? "fits" : not_fit);
+  if (m->host > 0)
+    printf ("offloaded to the host: %.1f MiB by each rank\n", advise_mib (m->host));
   if (p->p_fits >= 0)
     printf ("probability that it fits: %.3f\n", p->p_fits);
   g_autofree char *workspace = advise_describe_workspace (p->of, p->schedule);
