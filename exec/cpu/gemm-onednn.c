@@ -25,7 +25,8 @@ typedef enum
   ADDS_TO_FP32
 } Result;
 
-/* What a primitive is made for: sizes, strides (elements from row to row), layout and Result. */
+/* The key by which a GEMM primitive is cached: sizes, leading dimensions (elements from row to
+ * row), layout and Result. */
 typedef struct
 {
   gint64 m, n, k, lda, ldb, ldc, layout, result;

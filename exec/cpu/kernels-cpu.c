@@ -154,7 +154,7 @@ PLAN_SAME_REF (CAST, COPY, out);
 PLAN_SAME_REF (CAST, COPY, in);
 PLAN_SAME_DIM (CAST, COPY, count);
 
-/* A scale per tensor goes with what it scales. */
+/* Copies a tensor and, where its format has a scale per tensor, that scale. */
 static void
 run_copy (const ExecArgs *args)
 {

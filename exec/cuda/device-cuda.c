@@ -278,7 +278,8 @@ cuda_run (ExecDevice *device, const ExecArgs *args, PlanStream stream, GError **
                           "cannot be issued", error);
 }
 
-/* Both operands have one format. A scale per tensor goes with what it scales. */
+/* Copies a tensor and, where its format has a scale per tensor, that scale. check_copy has seen
+ * that both operands have the same format. */
 int
 exec_cuda_copy (const ExecArgs *args, void *stream)
 {

@@ -322,7 +322,7 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
   plan_meter_report (&walk->meter, 0, &result->trace->memory);
   result->trace->memory.reserved = result->trace->memory.device = walk->arena.size_bytes;
   result->trace->memory.host = walk->arena.host_bytes;
-  if (walk->of->stack->memory.is_hosts)
+  if (walk->of->stack->memory.is_host_memory)
     result->trace->memory.device += walk->arena.host_bytes;
   if (walk->device->ops->taken
       && !walk->device->ops->taken (walk->device, &result->trace->memory.device, error))

@@ -390,8 +390,9 @@ add_own_bias (PlanLayer *self, const PlanNode *node, PlanRef counts)
                       PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
 }
 
-/* What the last product's bias says of the probabilities is added to what the activation says of
- * them (expert_activate_backward). */
+/* Computes the gradient of the bias of a product of experts. Of the last product it also computes
+ * the bias's part of the gradient of the routing probabilities, which expert_activate_backward adds
+ * to the activation's. */
 static void
 own_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts)
 {

@@ -50,7 +50,7 @@ on_processors (const PlanStack *stack)
     {
       made = *stack;
       made.memory.context_bytes = made.memory.communicator_bytes = 0;
-      made.memory.is_hosts = TRUE;
+      made.memory.is_host_memory = TRUE;
       g_once_init_leave (&ready, 1);
     }
   return &made;
@@ -117,8 +117,8 @@ plan_stack_loss (const PlanStack *self, const Plan *plan)
 guint64
 plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule)
 {
-  guint64 bytes
-      = self->memory.context_bytes + (self->memory.is_hosts ? plan_meter_host_bytes (schedule) : 0);
+  guint64 bytes = self->memory.context_bytes
+                  + (self->memory.is_host_memory ? plan_meter_host_bytes (schedule) : 0);
   for (guint g = 0; g < plan_schedule_n_groups (schedule); g++)
     if (plan_schedule_group (schedule, g)->size > 1)
       bytes

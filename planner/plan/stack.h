@@ -41,7 +41,7 @@ typedef struct
   guint64 fixed_bytes;   /* live all the time and in no buffer: workspaces, tables, metadata */
   guint64 context_bytes; /* outside the allocator: context and libraries */
   guint64 communicator_bytes; /* outside the allocator, for each group of more than one rank */
-  gboolean is_hosts;          /* the device's memory is the host's: what is offloaded stays there */
+  gboolean is_host_memory;    /* processors: offloaded buffers take device memory, too */
 } PlanStackMemory;
 
 typedef struct
@@ -62,8 +62,8 @@ typedef struct
   PlanStackHost host;
 } PlanStack;
 
-/* Device memory outside the allocator while a schedule runs. On processors what is offloaded is
- * such memory. */
+/* Device memory outside the allocator while a schedule runs: of contexts and communicators and, on
+ * processors, of offloaded buffers. */
 guint64 plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule);
 
 /* Whether a tied embedding's gradient is summed over its two stages before the ranks of a stage
