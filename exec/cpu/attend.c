@@ -28,8 +28,6 @@ typedef struct
   guint64 whole, start; /* tokens of the whole sequence; number of its first one in the run */
 } Shape;
 
-#define FIRST_SITE 2 /* the sites of a layer before this one are no head's */
-
 /* Keys of another rank have gone around the ring for as many turns as that rank is before this
  * one. */
 static Shape
@@ -66,7 +64,7 @@ shape_of (const ExecArgs *args, const ExecCpuAttentionOperands *of)
     .has_slopes = exec_manner (args, PLAN_MANNER_ALIBI) != 0,
     .first_head = (gint64)exec_manner (args, PLAN_MANNER_FIRST),
     .all_heads = whole > 0 ? (gint64)whole : op->dims[PLAN_DIM_ATTENTION_heads],
-    .dropout = exec_dropout (drops ? args->ptr[of->key] : NULL, FIRST_SITE,
+    .dropout = exec_dropout (drops ? args->ptr[of->key] : NULL, EXEC_FIRST_HEAD_SITE,
                              exec_manner (args, PLAN_MANNER_RATE)),
     .whole = seq * parts,
     .start = drops ? (guint64) * (const gint64 *)args->ptr[of->start] : 0,

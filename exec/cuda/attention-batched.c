@@ -12,11 +12,11 @@
 #include "exec/cuda/attention-batched.h"
 
 #include "exec/cuda/attention-operands.h"
+#include "exec/cuda/attention-scores.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/latent.h"
-#include "exec/cuda/kernels/window.h"
 #include "exec/cuda/lt.h"
 #include "planner/base/error.h"
 #include "planner/schedule/scratch.h"
@@ -77,12 +77,12 @@ typedef struct
 typedef struct
 {
   const ExecArgs *args;
-  gint64 batch, seq, heads, kv_heads, dim, v_dim, group, window, chunk;
+  gint64 batch, seq, heads, kv_heads, dim, v_dim, group;
+  ExecCudaScores rule;
   PlanBatchedTurn turn;
   PlanDtype dtype; /* of both factors of a product */
   Heads q, k, v, out, dout, dq, dk, dv;
-  guint lse; /* index of its operand */
-  float scale;
+  guint lse;                                 /* index of its operand */
   float *scores, *dscores, *dkeys, *dvalues; /* in the scratch; all but scores backward only */
 } Attention;
 
@@ -157,20 +157,18 @@ work_of (PlanOpKind kind)
                                             : (guint)BACKWARD (work);
 }
 
-/* Whether queries and keys are not simply the tokens of one sequence up to a window: keys of other
- * ranks, windows and chunks that reach over parts, places in documents. */
+/* Whether where tokens are in the whole sequence matters, and they are not those of one: keys of
+ * other ranks; windows, chunks, slopes, documents and dropout where there are parts. */
 static gboolean
-is_of_parts (const ExecArgs *args)
+is_of_parts (const ExecArgs *args, const ExecCudaScores *rule)
 {
-  static const char *const names[] = { "kv", "places" };
   const PlanOpKind kind = args->op->kind;
-  for (guint i = 0; i < plan_op_n_refs (kind); i++)
-    for (guint n = 0; n < G_N_ELEMENTS (names); n++)
-      if (args->ptr[i] && strcmp (plan_op_ref_name (kind, i), names[n]) == 0)
-        return TRUE;
+  if ((kind == PLAN_OP_ATTENTION && args->ptr[KV])
+      || (kind == PLAN_OP_ATTENTION_BWD && args->ptr[BWD_KV]))
+    return TRUE;
   return exec_manner (args, PLAN_MANNER_PARTS) > 1
-         && (exec_manner (args, PLAN_MANNER_WINDOW) > 0
-             || exec_manner (args, PLAN_MANNER_CHUNK) > 0);
+         && (rule->window < rule->whole || rule->chunk < rule->whole || rule->slopes > 0
+             || rule->places || rule->dropout.key);
 }
 
 /* Fills in *out. FALSE: batched products cannot do this op, because it has keys of other ranks, too
@@ -183,7 +181,6 @@ attention_of (const ExecArgs *args, Attention *out)
   const gint64 *dims = args->op->dims;
   guint8 *work = args->ptr[work_of (kind)];
   const guint64 skipped = -(guintptr)work & (ALIGNMENT - 1);
-  const double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
   Attention self = kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
                        ? plain_of (args, is_bwd)
                        : latent_of (args, is_bwd);
@@ -192,11 +189,9 @@ attention_of (const ExecArgs *args, Attention *out)
   self.seq = dims[PLAN_DIM_ATTENTION_seq];
   self.heads = dims[PLAN_DIM_ATTENTION_heads];
   self.group = self.heads / self.kv_heads;
-  self.window = exec_cuda_window (args);
-  self.chunk = exec_cuda_chunk (args);
-  self.scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)self.dim));
+  self.rule = exec_cuda_scores (args, (guint64)self.dim);
   self.dtype = args->dtype[self.q.operand];
-  if (is_of_parts (args) || !work || args->scratch_bytes <= skipped
+  if (is_of_parts (args, &self.rule) || !work || args->scratch_bytes <= skipped
       || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16
           && self.dtype != PLAN_DTYPE_FP16)
       || args->dtype[self.k.operand] != self.dtype || args->dtype[self.v.operand] != self.dtype
@@ -225,8 +220,8 @@ typedef struct
 static gint64
 from_key (const Attention *self, const Turn *turn)
 {
-  const gint64 of_chunk = turn->first / self->chunk * self->chunk;
-  return MAX (turn->first + 1 - self->window, of_chunk) / KEYS_ALIGNED * KEYS_ALIGNED;
+  const gint64 chunk = (gint64)self->rule.chunk, window = (gint64)self->rule.window;
+  return MAX (turn->first + 1 - window, turn->first / chunk * chunk) / KEYS_ALIGNED * KEYS_ALIGNED;
 }
 
 /* Keys from from_key on, up to the last query's own. */
@@ -313,21 +308,24 @@ score (const Attention *self, const Turn *turn, gint64 dim, float *scores, ExecC
 static ExecCudaSoftmax
 softmax_of (const Attention *self, const Turn *turn)
 {
-  const gint64 head = turn->sequence * self->heads + turn->first_head * self->group + turn->h;
+  const gint64 first_head = turn->first_head * self->group + turn->h,
+               head = turn->sequence * self->heads + first_head;
   return (ExecCudaSoftmax){ .scores = self->scores,
                             .pitch = self->turn.query_stride,
                             .stride = (guint64)self->turn.queries * self->turn.query_stride,
                             .heads = (guint64)turn->heads,
                             .queries = (guint64)turn->queries,
                             .first = (guint64)(turn->first - from_key (self, turn)),
-                            .window = (guint64)self->window,
                             .from = (guint64)from_key (self, turn),
-                            .chunk = (guint64)self->chunk,
+                            .seq = (guint64)self->seq,
+                            .sequence = (guint64)turn->sequence,
+                            .first_head = (guint64)first_head,
+                            .apart = (guint64)self->group,
+                            .rule = self->rule,
                             .lse
                             = (float *)self->args->ptr[self->lse] + head * self->seq + turn->first,
                             .lse_stride = (guint64)(self->group * self->seq),
-                            .dtype = self->dtype,
-                            .scale = self->scale };
+                            .dtype = self->dtype };
 }
 
 /* --- turns -------------------------------------------------------------------------------- */

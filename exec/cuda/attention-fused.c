@@ -51,6 +51,12 @@ find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
                                .is_deterministic = is_backward && is_deterministic };
   if (op->refs[is_backward ? BWD_KV : KV].array >= 0)
     return "keys of other ranks are in no graph";
+  if (op->refs[is_backward ? BWD_KEY : KEY].array >= 0)
+    return "dropout with the run's own random numbers is in no graph";
+  if (op->refs[is_backward ? BWD_PLACES : PLACES].array >= 0)
+    return "documents are in no graph";
+  if (manner && (manner->value[PLAN_MANNER_CAP] > 0 || manner->value[PLAN_MANNER_ALIBI] != 0))
+    return "bounded scores and ALiBi's slopes are in no graph";
   if (manner && manner->value[PLAN_MANNER_PARTS] > 1 && manner->value[PLAN_MANNER_WINDOW] > 0)
     return "windows of sequences in parts are in no graph";
   if (manner

@@ -101,26 +101,6 @@ has_blocks (PlanDtype dtype)
          || dtype == PLAN_DTYPE_E2M1;
 }
 
-/* Refuses attention that no kernel here does: with bounded scores, slopes (ALiBi) or dropout. */
-static gboolean
-check_manner (const PlanSchedule *schedule, const PlanOp *op, GError **error)
-{
-  static const PlanMannerKey beyond[] = { PLAN_MANNER_CAP, PLAN_MANNER_ALIBI, PLAN_MANNER_RATE };
-  const PlanManner *manner = plan_schedule_manner (schedule, op);
-  if (plan_op_work (op->kind) != PLAN_WORK_ATTENTION)
-    return TRUE;
-  for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
-    if (manner->value[beyond[i]] != 0)
-      {
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                     "this plan needs the op %s with %s, which is modelled and not executed by "
-                     "cuda yet",
-                     plan_op_name (op->kind), plan_manner_name (beyond[i]));
-        return FALSE;
-      }
-  return TRUE;
-}
-
 static gboolean
 check_router (const PlanOp *op, GError **error)
 {
@@ -153,21 +133,13 @@ check_copy (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
-  if (!check_manner (schedule, op, error) || !check_router (op, error)
-      || !check_copy (schedule, op, error))
+  if (!check_router (op, error) || !check_copy (schedule, op, error))
     return FALSE;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       const PlanRef *ref = &op->refs[i];
       const PlanBuffer *buffer
           = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
-      if (buffer && strcmp (plan_op_ref_name (op->kind, i), "places") == 0)
-        {
-          g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                               "attention within documents (doc_tokens) is modelled and not "
-                               "executed by cuda yet: it must be 0");
-          return FALSE;
-        }
       if (buffer && !check_squares (buffer, error))
         return FALSE;
       if (!buffer || !has_blocks (buffer->dtype) || capability () >= FIRST_WITH_BLOCKS)

@@ -84,7 +84,7 @@ exec_runnable_check (const ExecJob *job, const PlanCase *of, const PlanSchedule 
 {
   const gint64 *value = of->plan.value;
   const gint64 data_parallel = plan_schedule_ranks (schedule) / value[PLAN_TP] / value[PLAN_PP];
-  if (!plan_native_runs (&of->plan, of->model, of->cluster, data_parallel, error)
+  if (!plan_native_runs (&of->plan, of->model, data_parallel, error)
       || !check_buffers (job->kernels, schedule, error))
     return FALSE;
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)

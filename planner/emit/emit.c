@@ -375,7 +375,7 @@ check_own (PlanEmitKind kind, const PlanEmitSubject *subject, GError **error)
 {
   g_autoptr (GError) why = NULL;
   const gint64 ranks = plan_data_parallel (&subject->of->plan, subject->of->cluster);
-  if (plan_native_runs (&subject->of->plan, subject->of->model, subject->of->cluster, ranks, &why))
+  if (plan_native_runs (&subject->of->plan, subject->of->model, ranks, &why))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--as %s cannot express this plan: %s",
                kinds[kind], why->message);

@@ -82,14 +82,27 @@ layer_dims (const PlanLower *self, gint64 *out_dims)
     take_chunks (self, out_dims);
 }
 
+/* Whether cuDNN does this attention, as far as what becomes of scores and weights tells. Our own
+ * runtime's dropout has random numbers, and its documents masks, that are in no graph of cuDNN's.
+ */
+static gboolean
+attends_plainly (const PlanLower *self)
+{
+  const gboolean is_own = self->stack->layer.kernels == PLAN_KERNELS_OWN;
+  return plan_model_attends_plainly (self->model)
+         && !(is_own && plan_attention_dropout (self->plan) > 0)
+         && !(is_own && self->plan->value[PLAN_DOC_TOKENS] > 0);
+}
+
 /* Whether our own runtime has cuDNN do this attention. */
 gboolean
 plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
 {
   gint64 dims[PLAN_MAX_DIMS];
   plan_lower_attention_dims (self, dims);
-  return plan_scratch_attention_is_fused (kind, dims, self->sizes->compute,
-                                          self->cluster->compute_capability);
+  return attends_plainly (self)
+         && plan_scratch_attention_is_fused (kind, dims, self->sizes->compute,
+                                             self->cluster->compute_capability);
 }
 
 /* cuDNN's answer for this attention. It was asked about plain attention of one rank only. */
@@ -97,7 +110,7 @@ const PlanWorkspace *
 plan_lower_asked_attention (const PlanLower *self, PlanPass pass)
 {
   gint64 dims[PLAN_MAX_DIMS];
-  if (!self->asked || parts (self) > 1 || !plan_model_attends_plainly (self->model))
+  if (!self->asked || parts (self) > 1 || !attends_plainly (self))
     return NULL;
   return plan_workspaces_find (self->asked, plan_lower_attention_dims (self, dims),
                                self->sizes->compute, pass);

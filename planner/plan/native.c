@@ -51,13 +51,11 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
 
 /* Refuses dropout where no kernel of attention makes its random numbers. */
 static gboolean
-check_dropout (const Plan *plan, const PlanModel *model, gboolean is_gpu, GError **error)
+check_dropout (const Plan *plan, const PlanModel *model, GError **error)
 {
-  if (plan->value[PLAN_ATTENTION_DROPOUT] == 0 || (!is_gpu && model->kv_lora == 0))
+  if (plan->value[PLAN_ATTENTION_DROPOUT] == 0 || model->kv_lora == 0)
     return TRUE;
-  return refuse_field (plan, PLAN_ATTENTION_DROPOUT,
-                       is_gpu ? "on GPUs " LATER ": it must be 0"
-                              : "in latent attention " LATER ": it must be 0",
+  return refuse_field (plan, PLAN_ATTENTION_DROPOUT, "in latent attention " LATER ": it must be 0",
                        error);
 }
 
@@ -93,17 +91,15 @@ check_stages (const Plan *plan, GError **error)
   return TRUE;
 }
 
-/* Refuses models with parts that no kernel computes, or no kernel for GPUs. */
+/* Refuses models with parts that no kernel computes. */
 static gboolean
-check_model (const PlanModel *model, gboolean is_gpu, GError **error)
+check_model (const PlanModel *model, GError **error)
 {
   const struct
   {
     gboolean is_there;
     const char *name;
   } beyond[] = {
-    { is_gpu && model->attn_softcap > 0, "attn_softcap on a GPU" },
-    { is_gpu && model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi on a GPU" },
     { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE && model->rope.shorter.n == 0,
       "rope_scaling=longrope without rope_short and rope_long" },
     { model->kv_lora > 0 && model->norm == PLAN_NORM_LAYERNORM,
@@ -122,11 +118,9 @@ check_model (const PlanModel *model, gboolean is_gpu, GError **error)
 }
 
 gboolean
-plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
-                  gint64 ranks, GError **error)
+plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GError **error)
 {
-  const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
-  return check_fields (resolved, ranks, error) && check_dropout (resolved, model, is_gpu, error)
+  return check_fields (resolved, ranks, error) && check_dropout (resolved, model, error)
          && check_split (resolved, error) && check_stages (resolved, error)
-         && check_model (model, is_gpu, error);
+         && check_model (model, error);
 }

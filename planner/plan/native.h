@@ -1,15 +1,14 @@
 /* What fsdplan's own runtime can execute of the plans that are modelled. */
 #pragma once
-#include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Whether `fsdplan run` can execute a plan on such devices. If not, the error (UNSUPPORTED) names
- * the field or the property of the model that it does not execute yet, and what it must be. Formats
- * and shapes that a kernel lacks are reported by the kernel. `ranks`: the data-parallel size. */
-gboolean plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
-                           gint64 ranks, GError **error);
+/* Whether `fsdplan run` can execute a plan. If not, the error (UNSUPPORTED) names the field or the
+ * property of the model that it does not execute yet, and what it must be. Formats and shapes that
+ * a kernel lacks are reported by the kernel. `ranks`: the data-parallel size. */
+gboolean plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks,
+                           GError **error);
 
 G_END_DECLS

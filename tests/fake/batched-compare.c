@@ -22,6 +22,9 @@ enum
   LSE,
   DOUT,
   DQKV,
+  PLACES,
+  KEY,
+  START,
   N_ARRAYS
 };
 
@@ -100,6 +103,7 @@ batched_case_random (guint32 seed)
     }
   else if (self.window == 0 && g_rand_boolean (rand))
     self.window = -g_rand_int_range (rand, 1, (gint32)self.seq + 2);
+  self.extras = (guint)g_rand_int_range (rand, 0, 16);
   return self;
 }
 
@@ -116,6 +120,18 @@ dims_of (const BatchedCase *self, gint64 *out)
 
   memcpy (out, dims, sizeof dims);
   return self->seq;
+}
+
+/* Documents of up to 30 tokens. */
+static void
+fill_places (Arrays *self, GRand *rand)
+{
+  gint32 *places = self->cpu[PLACES];
+  for (guint64 i = 0; i < self->count[PLACES]; i++)
+    places[i] = i % (guint64)self->of->seq == 0 || g_rand_int_range (rand, 0, 15) == 0
+                        || places[i - 1] == 29
+                    ? 0
+                    : places[i - 1] + 1;
 }
 
 static void
@@ -144,6 +160,14 @@ work_elements (const BatchedCase *self, PlanOpKind kind, const gint64 *dims)
                                        : 2 * (guint64)self->queries * pitch + image + v_image;
 }
 
+/* Whether the case has what its kind of attention may have. */
+static gboolean
+has (const BatchedCase *self, BatchedExtra extra)
+{
+  const guint of_latent = BATCHED_BOUNDED | BATCHED_DOCUMENTS;
+  return (self->extras & extra) != 0 && (self->v_dim == 0 || (of_latent & extra) != 0);
+}
+
 static void
 arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
 {
@@ -156,9 +180,14 @@ arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
 
   *self = (Arrays){ .of = of,
                     .manner = { { [PLAN_MANNER_WINDOW] = (double)MAX (of->window, 0),
-                                  [PLAN_MANNER_CHUNK] = (double)MAX (-of->window, 0) } },
-                    .dtype = { of->dtype, of->out, PLAN_DTYPE_FP32, of->dtype, of->out },
-                    .count = { wide, narrow, rows * (guint64)of->heads, narrow, wide } };
+                                  [PLAN_MANNER_CHUNK] = (double)MAX (-of->window, 0),
+                                  [PLAN_MANNER_CAP] = of->extras & BATCHED_BOUNDED ? 1.5 : 0,
+                                  [PLAN_MANNER_ALIBI] = has (of, BATCHED_SLOPES) ? 1 : 0,
+                                  [PLAN_MANNER_RATE] = 0.25 } },
+                    .dtype = { of->dtype, of->out, PLAN_DTYPE_FP32, of->dtype, of->out,
+                               PLAN_DTYPE_I32, PLAN_DTYPE_I32, PLAN_DTYPE_I64 },
+                    .count = { wide, narrow, rows * (guint64)of->heads, narrow, wide, rows,
+                               PLAN_RANDOM_KEY, 1 } };
   for (guint i = 0; i < N_ARRAYS; i++)
     {
       const guint64 bytes = plan_dtype_bytes (self->dtype[i], self->count[i]);
@@ -166,6 +195,10 @@ arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
       self->cpu[i] = g_malloc0 (bytes);
       if (i == QKV || i == DOUT)
         fill (self, i, rand);
+      if (i == PLACES)
+        fill_places (self, rand);
+      if (i == KEY || i == START) /* any bytes will do */
+        memset (self->cpu[i], 0x35 + (int)i, bytes);
       must ((int)cudaMalloc (&self->gpu[i], bytes));
       must ((int)cudaMemcpy (self->gpu[i], self->cpu[i], bytes, cudaMemcpyHostToDevice));
     }
@@ -203,6 +236,26 @@ set_operand (const Arrays *self, void *const arrays[N_ARRAYS], guint array, guin
 }
 
 static void
+set_extra (const Arrays *self, void *const arrays[N_ARRAYS], guint operand, ExecArgs *out)
+{
+  static const struct
+  {
+    const char *name;
+    BatchedExtra extra;
+    guint array;
+  } extras[] = { { "places", BATCHED_DOCUMENTS, PLACES },
+                 { "key", BATCHED_DROPOUT, KEY },
+                 { "start", BATCHED_DROPOUT, START } };
+  const char *name = plan_op_ref_name (out->op->kind, operand);
+  for (guint i = 0; i < G_N_ELEMENTS (extras); i++)
+    if (has (self->of, extras[i].extra) && strcmp (name, extras[i].name) == 0)
+      {
+        out->ptr[operand] = arrays[extras[i].array];
+        out->dtype[operand] = self->dtype[extras[i].array];
+      }
+}
+
+static void
 args_of (const Arrays *self, void *const arrays[N_ARRAYS], PlanOp *op, gboolean is_bwd,
          ExecArgs *out)
 {
@@ -214,6 +267,8 @@ args_of (const Arrays *self, void *const arrays[N_ARRAYS], PlanOp *op, gboolean 
   dims_of (self->of, op->dims);
   for (guint i = 0; i < 5 && operands[is_bwd][i] < N_ARRAYS; i++)
     next = set_operand (self, arrays, operands[is_bwd][i], next, out);
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    set_extra (self, arrays, i, out);
 }
 
 /* Runs both passes by the CPU's kernels; the backward pass reads the results of the forward

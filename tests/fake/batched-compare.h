@@ -16,7 +16,17 @@ typedef struct
   gint64 window; /* keys that a query sees at most; negative: the size of chunks; 0: all keys */
   gint64 v_dim;  /* the size of values in latent attention, which has as many key heads as query
                     heads; 0: plain attention */
+  guint extras;  /* of BatchedExtra; latent attention has neither slopes nor dropout */
 } BatchedCase;
+
+/* What may become of scores and weights. */
+typedef enum
+{
+  BATCHED_BOUNDED = 1 << 0,
+  BATCHED_SLOPES = 1 << 1,
+  BATCHED_DROPOUT = 1 << 2,
+  BATCHED_DOCUMENTS = 1 << 3,
+} BatchedExtra;
 
 /* A random case of odd sizes. */
 BatchedCase batched_case_random (guint32 seed);

@@ -260,3 +260,35 @@ compare_whole_dims (PlanOpKind kind, gint64 out_dims[PLAN_MAX_DIMS])
   else if (plan_op_n_dims (kind) > 1 && strcmp (plan_op_dim_name (kind, 1), "cols") == 0)
     out_dims[1] = whole (out_dims[1], 8);
 }
+
+gboolean
+compare_attends (PlanOpKind kind)
+{
+  return plan_op_work (kind) == PLAN_WORK_ATTENTION;
+}
+
+void
+compare_draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
+{
+  const gboolean is_attention = compare_attends (kind), turns = kind == PLAN_OP_ROPE;
+  const gint32 keys = is_attention ? (gint32)dims[1] + 2 : 2;
+  const double values[PLAN_N_MANNERS] = {
+    [PLAN_MANNER_WINDOW] = g_rand_int_range (rand, 1, keys),
+    [PLAN_MANNER_CHUNK] = g_rand_int_range (rand, 1, keys),
+    [PLAN_MANNER_ALIBI] = 1,
+    [PLAN_MANNER_SCALAR] = g_rand_double_range (rand, 1, 50),
+    [PLAN_MANNER_CAP]
+    = is_attention ? g_rand_double_range (rand, 0.2, 3) : g_rand_double_range (rand, 1, 20),
+    [PLAN_MANNER_TURNED] = turns ? 2 * g_rand_int_range (rand, 1, (gint32)dims[4] / 2 + 1) : 0,
+    [PLAN_MANNER_THETA] = g_rand_double_range (rand, 10, 1e5),
+    [PLAN_MANNER_ONE_PLUS] = 1,
+    [PLAN_MANNER_LIMIT] = g_rand_double_range (rand, 0.1, 2),
+    [PLAN_MANNER_OFFSET] = 1,
+    [PLAN_MANNER_FACTOR] = g_rand_double_range (rand, 1, 50),
+    [PLAN_MANNER_RATE] = g_rand_double (rand) * (is_attention ? 0.5 : 1),
+  };
+  for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
+    if (plan_manner_is_of (key, kind)
+        && (g_rand_boolean (rand) || (key == PLAN_MANNER_CAP && !is_attention)))
+      self->value[key] = values[key];
+}

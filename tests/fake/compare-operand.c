@@ -101,6 +101,18 @@ fill_indices (CompareOperand *self, guint8 *at, GRand *rand)
 }
 
 static void
+fill_places (const CompareOperand *self, guint8 *at, GRand *rand)
+{
+  gint32 place = 0;
+  for (guint64 i = 0; i < self->count; i++)
+    {
+      const gboolean begins = i % (guint64)self->limit == 0 || g_rand_int_range (rand, 0, 8) == 0;
+      place = begins ? 0 : place + 1;
+      memcpy (at + i * sizeof place, &place, sizeof place);
+    }
+}
+
+static void
 fill_sums (CompareOperand *self, guint8 *at, GRand *rand)
 {
   for (guint64 i = 0; i + EXEC_EXACT_LIMBS <= self->count; i += EXEC_EXACT_LIMBS)
@@ -176,6 +188,9 @@ fill (CompareOperand *self, guint8 *at, GRand *rand)
       return;
     case COMPARE_SUM:
       fill_sums (self, at, rand);
+      return;
+    case COMPARE_PLACES:
+      fill_places (self, at, rand);
       return;
     case COMPARE_BYTES:
       memset (at, 0x5a, self->bytes);

@@ -20,6 +20,7 @@ typedef enum
   COMPARE_BYTES,      /* of an array that holds no numbers: all bytes are equal */
   COMPARE_INDEX,      /* in [0, limit); with has_minus sometimes -1 */
   COMPARE_SUM,        /* exact sums of squares */
+  COMPARE_PLACES,     /* of tokens in their documents, in sequences of `limit` tokens */
 } CompareDraw;
 
 typedef struct

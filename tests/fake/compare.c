@@ -30,7 +30,7 @@ typedef enum
  *   n  numbers in fp32 or bf16      m  as operand 0    f  in fp32       p  positive ones in fp32
  *   k  as n, or ties of few bits    x  any quantised format, fp32 or bf16
  *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
- *   v  in [-12, 12]
+ *   v  in [-12, 12]                 d  places in documents
  *   i  indices below the last dim   t  below the second, or -1
  *   q  any quantised format         r  any bits       o  any bits, of 64 */
 typedef struct
@@ -56,15 +56,15 @@ static const Kernel kernels[] = {
   { PLAN_OP_DROPOUT_BWD, exec_cuda_dropout_bwd, "nn-ro", EXACT, TRUE },
   { PLAN_OP_EMBED, exec_cuda_embed, "nni", EXACT, TRUE },
   { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
-  { PLAN_OP_POSITIONS, exec_cuda_positions, "nn-", EXACT, TRUE },
-  { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nn-", EXACT, TRUE },
+  { PLAN_OP_POSITIONS, exec_cuda_positions, "nnd", EXACT, TRUE },
+  { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nnd", EXACT, TRUE },
   { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nv", OWN_EXP, FALSE },
   { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnv", OWN_EXP, FALSE },
   { PLAN_OP_ACTIVATE, exec_cuda_activate, "nv", OWN_EXP, FALSE },
   { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnv", OWN_EXP, FALSE },
   { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
-  { PLAN_OP_ROPE, exec_cuda_rope, "n-", LIBRARY, FALSE },
+  { PLAN_OP_ROPE, exec_cuda_rope, "nd", LIBRARY, FALSE },
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn--", REDUCED, FALSE },
   { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpwn", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn--", REDUCED, FALSE },
@@ -74,13 +74,13 @@ static const Kernel kernels[] = {
   { PLAN_OP_HEAD_NORM, exec_cuda_head_norm, "nfmnn", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM_BWD, exec_cuda_head_norm_bwd, "nnnmnnnpw", REDUCED, FALSE },
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
-  { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw----", REDUCED, FALSE },
-  { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw-----", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw-dro", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--dro", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_JOIN, exec_cuda_attention_join, "ufuf", LIBRARY, FALSE },
-  { PLAN_OP_LATENT_ROPE, exec_cuda_latent_rope, "nnnnn-", LIBRARY, FALSE },
-  { PLAN_OP_LATENT_ROPE_BWD, exec_cuda_latent_rope_bwd, "nnnnn-", LIBRARY, FALSE },
-  { PLAN_OP_LATENT_ATTENTION, exec_cuda_latent_attention, "ufuuuw-", REDUCED, FALSE },
-  { PLAN_OP_LATENT_ATTENTION_BWD, exec_cuda_latent_attention_bwd, "uuuuufuuuw-", REDUCED, FALSE },
+  { PLAN_OP_LATENT_ROPE, exec_cuda_latent_rope, "nnnnnd", LIBRARY, FALSE },
+  { PLAN_OP_LATENT_ROPE_BWD, exec_cuda_latent_rope_bwd, "nnnnnd", LIBRARY, FALSE },
+  { PLAN_OP_LATENT_ATTENTION, exec_cuda_latent_attention, "ufuuuwd", REDUCED, FALSE },
+  { PLAN_OP_LATENT_ATTENTION_BWD, exec_cuda_latent_attention_bwd, "uuuuufuuuwd", REDUCED, FALSE },
   { PLAN_OP_ROW_STAT, exec_cuda_row_stat, "fv--", EXACT, FALSE },
   { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfvt-", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },
@@ -120,7 +120,7 @@ typedef struct
 static PlanDtype
 only_format (char what)
 {
-  return strchr ("itr", what)  ? PLAN_DTYPE_I32
+  return strchr ("itrd", what) ? PLAN_DTYPE_I32
          : strchr ("so", what) ? PLAN_DTYPE_I64
                                : PLAN_DTYPE_FP32;
 }
@@ -151,17 +151,20 @@ format_of (const Call *call, guint i, GRand *rand)
     }
 }
 
-/* Whether an operand is absent. Norms of heads have weights for queries and keys, or for
- * neither. */
+/* Whether an operand is absent. Norms of heads have weights for queries and keys, or for neither;
+ * attention has both operands of dropout, or neither. */
 static gboolean
-is_absent (const Kernel *kernel, guint i, gboolean has_weights, GRand *rand)
+is_absent (const Kernel *kernel, guint i, gboolean has_pair, GRand *rand)
 {
   const gboolean norms_heads
       = kernel->kind == PLAN_OP_HEAD_NORM || kernel->kind == PLAN_OP_HEAD_NORM_BWD;
-  return kernel->operands[i] == '-'
-         || (strchr ("wro", kernel->operands[i]) == NULL
-             && plan_op_ref_is_optional (kernel->kind, i)
-             && (norms_heads ? !has_weights : g_rand_boolean (rand)));
+  const char what = kernel->operands[i];
+  if (what == '-' || what == 'w')
+    return what == '-';
+  if (what == 'r' || what == 'o')
+    return compare_attends (kernel->kind) && !has_pair;
+  return plan_op_ref_is_optional (kernel->kind, i)
+         && (norms_heads ? !has_pair : g_rand_boolean (rand));
 }
 
 /* Sets the rows and columns of an operand whose blocks have scales. */
@@ -219,6 +222,10 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
       break;
     case 's':
       self->draw = COMPARE_SUM;
+      break;
+    case 'd': /* `seq` is the second dim of all but tables of positions, where it is the last */
+      self->draw = COMPARE_PLACES;
+      self->limit = (gint32)op->dims[plan_op_n_dims (op->kind) == 3 ? 2 : 1];
       break;
     case 'k':
       self->draw = any_bits ? COMPARE_BITS : g_rand_boolean (rand) ? COMPARE_TIES : COMPARE_SMALL;
@@ -296,8 +303,19 @@ layernorm_limit (const Call *call, guint i)
   return (cols / 8 + 64) * U * normal * (i == 1 ? fmax (in, rstd) : weight * normal);
 }
 
+static gboolean
+has_dropout (const Call *call)
+{
+  for (guint i = 0; i < plan_op_n_refs (call->kernel->kind); i++)
+    if (strcmp (plan_op_ref_name (call->kernel->kind, i), "key") == 0)
+      return call->operand[i].device != NULL;
+  return FALSE;
+}
+
 /* For operands in [-1, 1]. Scores and their gradients are sums of `dim` terms; errors of the many
- * sums of a gradient grow like a random walk, which the last factor leaves room for. */
+ * sums of a gradient grow like a random walk, which the last factor leaves room for. A bound and
+ * slopes are a few operations more on scores, where those that matter are below 16; dropout scales
+ * weights up. */
 static double
 attention_limit (const Call *call, guint i)
 {
@@ -306,10 +324,13 @@ attention_limit (const Call *call, guint i)
   const gboolean is_latent = strstr (plan_op_name (kind), "latent") != NULL;
   double seq = (double)dims[1], group = is_latent ? 1 : (double)(dims[2] / dims[3]),
          dim = (double)(is_latent ? MAX (dims[3], dims[4]) : dims[4]);
+  const double *manner = call->manner.value;
   double score = (dim + 8) * U * sqrt (dim);
+  double scaled = has_dropout (call) ? 1 / (1 - manner[PLAN_MANNER_RATE]) : 1;
+  score += manner[PLAN_MANNER_CAP] > 0 || manner[PLAN_MANNER_ALIBI] > 0 ? 64 * U : 0;
   if (kind == PLAN_OP_ATTENTION || kind == PLAN_OP_LATENT_ATTENTION)
-    return i == 0 ? 4 * score + (seq + 64) * U : 2 * score + 8 * (seq + 32) * U;
-  return group * (score + 64 * U);
+    return i == 0 ? scaled * (4 * score + (seq + 64) * U) : 2 * score + 8 * (seq + 32) * U;
+  return scaled * group * (score + 64 * U);
 }
 
 /* The bound for kernels whose sums have another order. */
@@ -409,12 +430,15 @@ attend (Call *call)
 {
   const gboolean is_latent = call->kernel->kind == PLAN_OP_LATENT_ATTENTION_BWD;
   const guint first = is_latent ? PLAN_REF_LATENT_ATTENTION_BWD_out : PLAN_REF_ATTENTION_BWD_out;
+  const guint further = is_latent ? 0 : 1; /* the gradient of kv is none of the forward pass's */
   PlanOp op = call->op;
   ExecArgs args = { .op = &op, .manner = &call->manner };
   op.kind = is_latent ? PLAN_OP_LATENT_ATTENTION : PLAN_OP_ATTENTION;
-  for (guint i = 0; i < plan_op_n_refs (op.kind) - (is_latent ? 1 : 4); i++)
+  for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
     {
-      CompareOperand *self = &call->operand[first + i];
+      CompareOperand *self = &call->operand[first + i + (i > PLAN_REF_ATTENTION_kv ? further : 0)];
+      if (self->device == NULL)
+        continue;
       args.ptr[i] = self->want + self->at;
       args.dtype[i] = self->dtype;
     }
@@ -477,30 +501,6 @@ run_both (Call *call, GRand *rand)
       compare_operand_fetch (&call->operand[i], device);
 }
 
-/* Draws how an op works: each option half of the time, a bound always. */
-static void
-draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
-{
-  const gboolean attends = plan_op_work (kind) == PLAN_WORK_ATTENTION;
-  const gboolean turns = kind == PLAN_OP_ROPE;
-  const double values[PLAN_N_MANNERS] = {
-    [PLAN_MANNER_WINDOW] = g_rand_int_range (rand, 1, attends ? (gint32)dims[1] + 2 : 2),
-    [PLAN_MANNER_CHUNK] = g_rand_int_range (rand, 1, attends ? (gint32)dims[1] + 2 : 2),
-    [PLAN_MANNER_SCALAR] = g_rand_double_range (rand, 1, 50),
-    [PLAN_MANNER_CAP] = attends ? 0 : g_rand_double_range (rand, 1, 20),
-    [PLAN_MANNER_TURNED] = turns ? 2 * g_rand_int_range (rand, 1, (gint32)dims[4] / 2 + 1) : 0,
-    [PLAN_MANNER_THETA] = g_rand_double_range (rand, 10, 1e5),
-    [PLAN_MANNER_ONE_PLUS] = 1,
-    [PLAN_MANNER_LIMIT] = g_rand_double_range (rand, 0.1, 2),
-    [PLAN_MANNER_OFFSET] = 1,
-    [PLAN_MANNER_FACTOR] = g_rand_double_range (rand, 1, 50),
-    [PLAN_MANNER_RATE] = g_rand_double (rand),
-  };
-  for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
-    if (plan_manner_is_of (key, kind) && (g_rand_boolean (rand) || key == PLAN_MANNER_CAP))
-      self->value[key] = values[key];
-}
-
 static void
 check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, gboolean is_plain,
               GRand *rand)
@@ -508,16 +508,16 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, gbool
   Call call = { .kernel = kernel, .op = { .kind = kernel->kind }, .is_plain = is_plain };
   guint n = plan_op_n_refs (kernel->kind);
 
-  draw_manner (&call.manner, kernel->kind, dims, rand);
+  compare_draw_manner (&call.manner, kernel->kind, dims, rand);
   g_assert_cmpuint (strlen (kernel->operands), ==, n);
   memcpy (call.op.dims, dims, plan_op_n_dims (kernel->kind) * sizeof *dims);
   if (is_plain)
     compare_whole_dims (kernel->kind, call.op.dims);
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     call.op.refs[i] = PLAN_REF_NONE;
-  const gboolean has_weights = g_rand_boolean (rand);
+  const gboolean has_pair = g_rand_boolean (rand);
   for (guint i = 0; i < n; i++)
-    if (!is_absent (kernel, i, has_weights, rand))
+    if (!is_absent (kernel, i, has_pair, rand))
       open_operand (&call, i, any_bits, rand);
   if (kernel->kind == PLAN_OP_ATTENTION_BWD || kernel->kind == PLAN_OP_LATENT_ATTENTION_BWD)
     attend (&call);

@@ -85,6 +85,7 @@ START_TEST (fake_logs_each_launch)
   ck_assert_int_eq (exec_cuda_swiglu (&args, one), 0);
   ck_assert_int_eq (exec_cuda_swiglu_bwd (&args, one), 0);
   args.op = &heads;
+  args.ptr[PLAN_REF_ROPE_places] = NULL;
   ck_assert_int_eq (exec_cuda_rope (&args, one), 0);
   ck_assert_str_eq (fake_cuda_log (), "memset 1200 stream 1\n"
                                       "memcpy 1200 device to device stream 1\n"

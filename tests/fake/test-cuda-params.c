@@ -310,16 +310,6 @@ START_TEST (blocks_are_refused_before_blackwell)
 }
 END_TEST
 
-START_TEST (documents_are_refused)
-{
-  Case c;
-  case_init_on (&c, 1, 9, BLOCKS, "compute=bf16 seq=32 doc_tokens=8");
-  assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
-                  "attention within documents (doc_tokens) is modelled and not executed by cuda "
-                  "yet: it must be 0");
-}
-END_TEST
-
 /* Only Hopper has these products: earlier GPUs have none, and later ones do not emulate them. */
 START_TEST (blocks_of_128_are_refused_but_on_hopper)
 {
@@ -357,7 +347,6 @@ main (void)
   test_add_run_share (tcase, recomputing_changes_no_bit, G_N_ELEMENTS (plans));
   test_add_runs (tcase, stale_copies_are_caught, G_N_ELEMENTS (planted));
   tcase_add_test (tcase, blocks_are_refused_before_blackwell);
-  tcase_add_test (tcase, documents_are_refused);
   tcase_add_loop_test (tcase, blocks_of_128_are_refused_but_on_hopper, 0, 4);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

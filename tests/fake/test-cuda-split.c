@@ -20,11 +20,12 @@ static const char *const models[] = {
   "family=qwen3,layers=1,hidden=20,ffn=16,heads=8,kv_heads=4,head_dim=6,vocab=64,max_seq=16,tied="
   "on",
   "family=gemma2,layers=2,hidden=24,ffn=20,heads=4,kv_heads=4,head_dim=8,vocab=90,max_seq=16,"
-  "window=5,attn_scalar=7,attn_softcap=0,logit_softcap=10",
+  "window=5,attn_scalar=7,attn_softcap=2,logit_softcap=10",
   "family=llama,layers=1,hidden=24,ffn=16,heads=4,kv_heads=4,head_dim=6,vocab=50,max_seq=16,"
   "norm=layernorm,norm_bias=on,mlp_bias=on,proj_bias=on,qkv_bias=on,gated=off,activation=gelu",
   "family=gpt2,layers=2,hidden=24,ffn=16,heads=4,head_dim=6,vocab=5,max_seq=20",
   "family=gpt_neox,layers=1,hidden=24,ffn=16,heads=4,head_dim=8,vocab=50,max_seq=16",
+  "family=mpt,layers=1,hidden=32,ffn=16,heads=4,kv_heads=4,head_dim=8,vocab=50,max_seq=16",
 };
 
 /* How many ranks, and how they split layers. */
@@ -40,7 +41,7 @@ static const struct
 
 static const char *const formats[] = {
   "compute=fp32",
-  "compute=bf16 main_grads=fp32 hidden_dropout=0.1",
+  "compute=bf16 main_grads=fp32 hidden_dropout=0.1 attention_dropout=0.2",
   "compute=fp32 ce_fusion=off recompute=full",
   "compute=fp16 loss_chunks=2 hidden_dropout=0.1",
   "compute=bf16 ce_fusion=off recompute=selective recompute_modules=core_attn+mlp",

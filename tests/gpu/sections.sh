@@ -227,6 +227,7 @@ section_walk ()
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set tp=2 --set sp=on || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set pp=2 || bad=1
+  near 0.0025 --set compute=bf16 --set attention_dropout=0.1 --set doc_tokens=40 || bad=1
   near 0.0001 --model $experts --set compute=fp32 || bad=1
   near 0.0001 --model $experts --ranks 4 --comm threads --set compute=fp32 --set ep=2 --set moe_imbalance=2 || bad=1
   return $bad

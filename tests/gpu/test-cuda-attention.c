@@ -13,13 +13,16 @@
 /* Heads of over 128 elements have no backward pass in cuDNN but on Hopper, fp32 none at all. Then
  * odd sizes, and little room. */
 static const BatchedCase sizes[] = {
-  { 1, 2048, 32, 8, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0 },
-  { 2, 1024, 16, 16, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0 },
-  { 1, 2048, 8, 4, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0 },
-  { 1, 1024, 8, 2, 128, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 0, 0, 0 },
-  { 2, 1000, 6, 2, 80, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100, 0, 0 },
-  { 3, 17, 8, 1, 12, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 3, 0, 0 },
-  { 1, 2048, 16, 16, 192, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 128 },
+  { 1, 2048, 32, 8, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0, 0 },
+  { 2, 1024, 16, 16, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0, 0 },
+  { 1, 2048, 8, 4, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0, 0 },
+  { 1, 1024, 8, 2, 128, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 0, 0, 0, 0 },
+  { 2, 1000, 6, 2, 80, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100, 0, 0, 0 },
+  { 3, 17, 8, 1, 12, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 3, 0, 0, 0 },
+  { 1, 2048, 16, 16, 192, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 128, 0 },
+  { 1, 2048, 8, 4, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 1024, 0, BATCHED_BOUNDED },
+  { 1, 2048, 32, 32, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0,
+    BATCHED_SLOPES | BATCHED_DROPOUT },
 };
 
 START_TEST (gpu_attends) { batched_compare (&sizes[_i], 10, stderr); }

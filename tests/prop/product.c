@@ -241,8 +241,7 @@ is_runnable (const ProductCase *self)
 {
   const PlanCase *of = self->of;
   const gint64 *value = of->plan.value;
-  if (!plan_native_runs (&of->plan, of->model, of->cluster,
-                         self->ranks / value[PLAN_TP] / value[PLAN_PP], NULL))
+  if (!plan_native_runs (&of->plan, of->model, self->ranks / value[PLAN_TP] / value[PLAN_PP], NULL))
     return FALSE; /* most are refused here, which is cheaper than making a schedule */
   g_autoptr (PlanSchedule) schedule = test_lower (self->of, 0);
   return exec_runnable_check (&self->job, self->of, schedule, NULL);

@@ -14,6 +14,7 @@
  * 2^-24 a probability differs by (keys / 256 + 16) u of itself and by the error of its score;
  * probabilities are then rounded once to the format of qkv. */
 #include "exec/cuda/kernels/reduce.cuh"
+#include "exec/cuda/kernels/scores.cuh"
 
 namespace
 {
@@ -29,6 +30,8 @@ rows_at (const void *at, PlanDtype dtype, uint64_t multiple)
 struct ScoreRow
 {
   uint64_t unseen, seen, keys; /* keys in [unseen, seen) are seen; keys: all of the row */
+  uint64_t from, place;        /* the row's first key and its query in the sequence */
+  HeadRule rule;
   Array scores, results;
 };
 
@@ -39,13 +42,23 @@ row_of (const ExecCudaSoftmax &shape, float *scores, bool is_wide, uint64_t item
   float *at = scores + item / shape.queries * shape.stride + query * shape.pitch;
 
   /* Keys are counted from the first one at hand, `from` places into the sequence. A query sees the
-   * keys up to its own, of its chunk and of its window. */
+   * keys up to its own, of its chunk, its window and its document. */
   uint64_t seen = shape.first + query + 1, place = shape.from + shape.first + query;
-  uint64_t begin = place - place % shape.chunk,
-           window = seen > shape.window ? seen - shape.window : 0;
+  HeadRule rule = head_rule (shape.rule, shape.seq, shape.sequence,
+                             shape.first_head + item / shape.queries * shape.apart);
+  uint64_t begin = place - place % shape.rule.chunk, document = document_of (rule, place),
+           window = seen > shape.rule.window ? seen - shape.rule.window : 0;
+
+  begin = document > begin ? document : begin;
   uint64_t unseen = begin > shape.from + window ? begin - shape.from : window;
 
-  return { unseen, seen, shape.first + shape.queries, array_of (at, PLAN_DTYPE_FP32, is_wide),
+  return { unseen,
+           seen,
+           shape.first + shape.queries,
+           shape.from,
+           place,
+           rule,
+           array_of (at, PLAN_DTYPE_FP32, is_wide),
            array_of (at, shape.dtype, is_wide) };
 }
 
@@ -83,8 +96,10 @@ read_seen (const ScoreRow &row, uint64_t at)
   return piece;
 }
 
+/* The largest score of a row. Bent scores take the place of products, which saves making them
+ * again: a thread always reads the pieces that it has written. */
 __device__ inline float
-largest_of (const ScoreRow &row)
+largest_of (const ExecCudaSoftmax &shape, const ScoreRow &row, bool is_bent)
 {
   float max = -INFINITY;
 
@@ -93,9 +108,35 @@ largest_of (const ScoreRow &row)
       Piece piece = read_seen (row, at);
 
       for (unsigned i = 0; i < PIECE; i++)
-        max = fmaxf (max, piece.at[i]);
+        {
+          if (is_bent && is_seen (row, at + i))
+            piece.at[i] = bend (shape.rule, row.rule, piece.at[i], row.seen - 1 - (at + i));
+          max = fmaxf (max, piece.at[i]);
+        }
+      if (is_bent)
+        write (row.scores, at, piece_of (at, row.seen), piece);
     }
   return block_max (max);
+}
+
+/* What dropout multiplies the weights of the keys from `at` on by. */
+__device__ inline Piece
+factors_of (const ScoreRow &row, uint64_t at)
+{
+  const ExecDropout &dropout = row.rule.dropout;
+  uint64_t token = row.rule.token + row.place, column = row.rule.token + row.from + at;
+  Numbers numbers = {};
+  Piece factors;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      if (dropout.key != NULL && (i == 0 || (column + i) % PER_BLOCK == 0))
+        numbers = random_block (dropout.key, (uint32_t)((column + i) / PER_BLOCK), (uint32_t)token,
+                                (uint32_t)(token >> 32), dropout.site);
+      bool is_dropped = dropout.key != NULL && number_at (numbers, column + i) < dropout.limit;
+      factors.at[i] = dropout.key == NULL ? 1.0f : is_dropped ? 0.0f : dropout.scale;
+    }
+  return factors;
 }
 
 __device__ inline float
@@ -119,15 +160,17 @@ __launch_bounds__ (THREADS) softmax (ExecCudaSoftmax shape, bool is_wide)
   for (uint64_t item = blockIdx.x; item < shape.heads * shape.queries; item += gridDim.x)
     {
       ScoreRow row = row_of (shape, shape.scores, is_wide, item);
-      float max = largest_of (row) * shape.scale, sum = sum_of (row, shape.scale, max);
+      bool is_bent = shape.rule.cap > 0 || shape.rule.slopes > 0;
+      float scale = is_bent ? 1.0f : shape.rule.scale;
+      float max = largest_of (shape, row, is_bent) * scale, sum = sum_of (row, scale, max);
 
       for (uint64_t from = 0; from < row.keys; from += turn_size ())
         {
           uint64_t at = from + threadIdx.x * (uint64_t)PIECE;
-          Piece piece = read_seen (row, at);
+          Piece piece = read_seen (row, at), factors = factors_of (row, at);
 
           for (unsigned i = 0; i < PIECE; i++)
-            piece.at[i] = expf (piece.at[i] * shape.scale - max) / sum;
+            piece.at[i] = expf (piece.at[i] * scale - max) / sum * factors.at[i];
           __syncthreads ();
           if (at < row.keys)
             write (row.results, at, piece_of (at, row.keys), piece);
@@ -179,21 +222,28 @@ __launch_bounds__ (THREADS) softmax_bwd (SoftmaxGradient shape)
       for (uint64_t from = 0; from < row.keys; from += turn_size ())
         {
           uint64_t at = from + threadIdx.x * (uint64_t)PIECE;
-          Piece prob = read_seen (row, at), dscore = {};
+          Piece weight = read_seen (row, at), factors = factors_of (row, at), dscore = {};
 
           if (at < row.seen)
             dscore = read (drow.scores, at, piece_of (at, row.seen));
           for (unsigned i = 0; i < PIECE; i++)
             {
-              prob.at[i] = expf (prob.at[i] * shape.of.scale - lse);
-              dscore.at[i] = is_seen (row, at + i)
-                                 ? prob.at[i] * (dscore.at[i] - dot) * shape.of.scale
-                                 : 0.0f;
+              const ExecCudaScores &rule = shape.of.rule;
+              float product = weight.at[i], factor = factors.at[i];
+              bool sees = is_seen (row, at + i);
+              float prob
+                  = sees ? expf (bend (rule, row.rule, product, row.seen - 1 - (at + i)) - lse)
+                         : 0.0f;
+
+              weight.at[i] = prob * factor;
+              dscore.at[i] = sees ? prob * (dscore.at[i] * factor - dot) * rule.scale
+                                        * bend_derivative (rule, product)
+                                  : 0.0f;
             }
           __syncthreads ();
           if (at >= row.keys)
             continue;
-          write (row.results, at, piece_of (at, row.keys), prob);
+          write (row.results, at, piece_of (at, row.keys), weight);
           write (drow.results, at, piece_of (at, row.keys), dscore);
         }
     }

@@ -22,6 +22,7 @@
  * + 64) u. */
 #include "exec/cuda/kernels/latent.h"
 #include "exec/cuda/kernels/places.cuh"
+#include "exec/cuda/kernels/scores.cuh"
 
 namespace
 {
@@ -39,10 +40,9 @@ enum : unsigned
 
 struct Attention
 {
-  uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices, window;
-  uint32_t chunk; /* 32 bits, since a remainder of 64 bits would take too many registers */
+  uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices;
+  ExecCudaScores scores;
   PlanSequencePart queries, keys; /* where they are in their sequence */
-  float scale;
 };
 
 bool
@@ -65,14 +65,9 @@ attention_of (const Operands &operands, const ExecArgs *args)
   shape.v_dim = operands.dim (4);
   shape.tiles = (shape.seq + TILE - 1) / TILE;
   shape.slices = ((shape.dim > shape.v_dim ? shape.dim : shape.v_dim) + COLS - 1) / COLS;
-  uint64_t window = (uint64_t)exec_manner (args, PLAN_MANNER_WINDOW);
-  double chunk = exec_manner (args, PLAN_MANNER_CHUNK);
-  shape.window = window > 0 ? window : shape.seq * parts_of (args);
-  shape.chunk = (uint32_t)(chunk > 0 ? chunk : (double)(shape.seq * parts_of (args)));
+  shape.scores = exec_cuda_scores (args, shape.dim);
   shape.queries = part_of (args, shape.seq, 0);
   shape.keys = part_of (args, shape.seq, args->turn);
-  double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
-  shape.scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)shape.dim));
   return shape;
 }
 
@@ -246,29 +241,52 @@ write_results (const Attention &shape, const Head &out, uint64_t first_row, uint
 __device__ inline uint64_t
 chunk_of (const Attention &shape, uint64_t place)
 {
-  return place - (uint32_t)place % shape.chunk;
+  return place - (uint32_t)place % shape.scores.chunk;
 }
 
-/* Whether the query sees the key. */
-__device__ inline bool
-sees (const Attention &shape, uint64_t query, uint64_t key)
+/* Kernels come in two kinds: `bends` says whether there are bounds, slopes, documents or dropout,
+ * which take registers. */
+
+template <bool bends>
+__device__ inline HeadRule
+rule_of (const Attention &shape, uint64_t sequence, uint64_t head)
+{
+  return bends ? head_rule (shape.scores, shape.seq, sequence, head) : HeadRule{};
+}
+
+/* A pair of tokens: where they are in the whole sequence, and whether the query sees the key. */
+struct TokenPair
+{
+  uint64_t query, key;
+  bool is_seen;
+};
+
+template <bool bends>
+__device__ inline TokenPair
+pair_of (const Attention &shape, const HeadRule &rule, uint64_t query, uint64_t key)
 {
   uint64_t from = place_of (shape.queries, query), to = place_of (shape.keys, key);
+  bool is_seen = query < shape.seq && key < shape.seq && to <= from
+                 && from - to < shape.scores.window && to >= chunk_of (shape, from);
 
-  return key < shape.seq && to <= from && from - to < shape.window && to >= chunk_of (shape, from);
+  return { from, to, is_seen && (!bends || key >= document_of (rule, query)) };
 }
 
 /* Where the first tile begins with a key that a query from `query` on sees; where the keys end that
  * one of the tile from `query` on sees. */
+template <bool bends>
 __device__ inline uint64_t
-first_key (const Attention &shape, uint64_t query)
+first_key (const Attention &shape, const HeadRule &rule, uint64_t query)
 {
   uint64_t place = place_of (shape.queries, query), end = place + 1;
   uint64_t begin = chunk_of (shape, place);
 
-  if (end > shape.window && end - shape.window > begin)
-    begin = end - shape.window;
-  return before_place (shape.keys, begin) / TILE * TILE;
+  if (end > shape.scores.window && end - shape.scores.window > begin)
+    begin = end - shape.scores.window;
+  uint64_t key = before_place (shape.keys, begin);
+  uint64_t document = bends ? document_of (rule, query) : 0;
+
+  return (document > key ? document : key) / TILE * TILE;
 }
 
 __device__ inline uint64_t
@@ -292,8 +310,8 @@ end_query (const Attention &shape, uint64_t key)
 {
   uint64_t last = at_most (key + TILE, shape.seq) - 1, place = place_of (shape.keys, last);
 
-  return before_place (shape.queries,
-                       at_most (place + shape.window, chunk_of (shape, place) + shape.chunk));
+  return before_place (shape.queries, at_most (place + shape.scores.window,
+                                               chunk_of (shape, place) + shape.scores.chunk));
 }
 
 /* --- forward ------------------------------------------------------------------------------ */
@@ -327,10 +345,11 @@ struct Online
 };
 
 /* Turns a tile's scores into weights relative to the largest score so far, and scales down what was
- * summed up relative to an older one. */
+ * summed up relative to an older one. Sums are of weights before dropout. */
+template <bool bends>
 __device__ inline void
-soften (const Attention &shape, Scores *scores, Online *online, Results *results, uint64_t query,
-        uint64_t key)
+soften (const Attention &shape, const HeadRule &rule, Scores *scores, Online *online,
+        Results *results, uint64_t query, uint64_t key)
 {
   for (unsigned i = 0; i < MINE; i++)
     {
@@ -338,9 +357,13 @@ soften (const Attention &shape, Scores *scores, Online *online, Results *results
 
       for (unsigned j = 0; j < MINE; j++)
         {
-          bool is_seen = sees (shape, query + my_row (i), key + my_col (j));
+          TokenPair pair = pair_of<bends> (shape, rule, query + my_row (i), key + my_col (j));
+          float product = scores->at[i][j];
 
-          scores->at[i][j] = is_seen ? scores->at[i][j] * shape.scale : -INFINITY;
+          float score = bends ? bend (shape.scores, rule, product, pair.query - pair.key)
+                              : product * shape.scores.scale;
+
+          scores->at[i][j] = pair.is_seen ? score : -INFINITY;
           max = fmaxf (max, scores->at[i][j]);
         }
       max = row_max (max);
@@ -349,6 +372,9 @@ soften (const Attention &shape, Scores *scores, Online *online, Results *results
         {
           scores->at[i][j] = expf (scores->at[i][j] - base);
           sum += scores->at[i][j];
+          if (bends)
+            scores->at[i][j] *= weight_factor (rule, place_of (shape.queries, query + my_row (i)),
+                                               place_of (shape.keys, key + my_col (j)));
         }
       float shrink = expf (online->max[i] - base);
       online->sum[i] = online->sum[i] * shrink + row_sum (sum);
@@ -363,6 +389,7 @@ struct Operand
   Heads q, k, v, out;
 };
 
+template <bool bends>
 __global__ void
 __launch_bounds__ (THREADS) attention (Attention shape, Operand of, float *lse)
 {
@@ -377,6 +404,7 @@ __launch_bounds__ (THREADS) attention (Attention shape, Operand of, float *lse)
       Head k = head_of (shape, of.k, task.sequence, kv);
       Head v = head_of (shape, of.v, task.sequence, kv);
       Head to = head_of (shape, of.out, task.sequence, task.head);
+      HeadRule rule = rule_of<bends> (shape, task.sequence, task.head);
       Results results = {};
       Online online;
 
@@ -385,11 +413,12 @@ __launch_bounds__ (THREADS) attention (Attention shape, Operand of, float *lse)
           online.max[i] = -INFINITY;
           online.sum[i] = 0;
         }
-      for (uint64_t key = first_key (shape, query); key < end_key (shape, query); key += TILE)
+      for (uint64_t key = first_key<bends> (shape, rule, query); key < end_key (shape, query);
+           key += TILE)
         {
           Scores scores = multiply (shape, q, query, k, key);
 
-          soften (shape, &scores, &online, &results, query, key);
+          soften<bends> (shape, rule, &scores, &online, &results, query, key);
           add_product (shape, &results, scores, false, v, key, task.first_col);
         }
       for (unsigned i = 0; i < MINE; i++)
@@ -413,6 +442,7 @@ struct QueryHead
 {
   Head q, out, dout;
   const float *lse;
+  HeadRule rule;
 };
 
 struct Gradients
@@ -422,19 +452,23 @@ struct Gradients
   const float *lse;
 };
 
+template <bool bends>
 __device__ inline QueryHead
 query_head_of (const Attention &shape, const Gradients &from, uint64_t sequence, uint64_t head)
 {
   return { head_of (shape, from.of.q, sequence, head), head_of (shape, from.of.out, sequence, head),
            head_of (shape, from.dout, sequence, head),
-           from.lse + (sequence * shape.heads + head) * shape.seq };
+           from.lse + (sequence * shape.heads + head) * shape.seq,
+           rule_of<bends> (shape, sequence, head) };
 }
 
-/* The probabilities of a tile, and the gradient of its scores: with dp the gradient of a
- * probability p, p * (dp - sum (dout * out)) * scale. */
+/* The weights of a tile, and the gradient of its scores: with dp the gradient of a probability p, p
+ * * (dp - sum (dout * out)) * scale, times the derivative of a bound. With dropout dp passes it,
+ * and weights are what p left behind it. */
+template <bool bends>
 __device__ inline void
 tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const Head &k,
-          const Head &v, uint64_t key, Scores *out_prob, Scores *out_dscores)
+          const Head &v, uint64_t key, Scores *out_weights, Scores *out_dscores)
 {
   Scores scores = multiply (shape, head.q, query, k, key);
   Scores dprob = multiply (shape, head.dout, query, v, key);
@@ -450,15 +484,22 @@ tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const H
       dot = row_sum (dot);
       for (unsigned j = 0; j < MINE; j++)
         {
-          bool is_seen = t < shape.seq && sees (shape, t, key + my_col (j));
-          float prob = is_seen ? expf (scores.at[i][j] * shape.scale - lse) : 0.0f;
+          TokenPair pair = pair_of<bends> (shape, head.rule, t, key + my_col (j));
+          float product = scores.at[i][j];
+          float score = bends ? bend (shape.scores, head.rule, product, pair.query - pair.key)
+                              : product * shape.scores.scale;
+          float prob = pair.is_seen ? expf (score - lse) : 0.0f;
+          float factor = bends ? weight_factor (head.rule, pair.query, pair.key) : 1.0f;
+          float slope = bends ? bend_derivative (shape.scores, product) : 1.0f;
 
-          out_prob->at[i][j] = prob;
-          out_dscores->at[i][j] = prob * (dprob.at[i][j] - dot) * shape.scale;
+          out_weights->at[i][j] = prob * factor;
+          out_dscores->at[i][j]
+              = prob * (dprob.at[i][j] * factor - dot) * shape.scores.scale * slope;
         }
     }
 }
 
+template <bool bends>
 __global__ void
 __launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
 {
@@ -469,17 +510,18 @@ __launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
       Task task = task_of (shape, item, shape.heads);
       uint64_t query = (shape.tiles - 1 - task.tile) * TILE; /* long rows first */
       uint64_t kv = task.head / (shape.heads / shape.kv_heads);
-      QueryHead head = query_head_of (shape, from, task.sequence, task.head);
+      QueryHead head = query_head_of<bends> (shape, from, task.sequence, task.head);
       Head k = head_of (shape, from.of.k, task.sequence, kv);
       Head v = head_of (shape, from.of.v, task.sequence, kv);
       Head dq = head_of (shape, from.dq, task.sequence, task.head);
       Results results = {};
 
-      for (uint64_t key = first_key (shape, query); key < end_key (shape, query); key += TILE)
+      for (uint64_t key = first_key<bends> (shape, head.rule, query); key < end_key (shape, query);
+           key += TILE)
         {
-          Scores prob, dscores;
+          Scores weights, dscores;
 
-          tile_bwd (shape, head, query, k, v, key, &prob, &dscores);
+          tile_bwd<bends> (shape, head, query, k, v, key, &weights, &dscores);
           add_product (shape, &results, dscores, false, k, key, task.first_col);
         }
       write_results (shape, dq, query, task.first_col, results);
@@ -488,6 +530,7 @@ __launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
 
 /* dk and dv of a tile of keys: sums over the query heads that share the key head, one after the
  * other. */
+template <bool bends>
 __global__ void
 __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
 {
@@ -506,15 +549,15 @@ __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
 
       for (uint64_t h = task.head * group; h < (task.head + 1) * group; h++)
         {
-          QueryHead head = query_head_of (shape, from, task.sequence, h);
+          QueryHead head = query_head_of<bends> (shape, from, task.sequence, h);
 
           for (uint64_t query = first_query (shape, key); query < end_query (shape, key);
                query += TILE)
             {
-              Scores prob, dscores;
+              Scores weights, dscores;
 
-              tile_bwd (shape, head, query, k, v, key, &prob, &dscores);
-              add_product (shape, &dv_results, prob, true, head.dout, query, task.first_col);
+              tile_bwd<bends> (shape, head, query, k, v, key, &weights, &dscores);
+              add_product (shape, &dv_results, weights, true, head.dout, query, task.first_col);
               add_product (shape, &dk_results, dscores, true, head.q, query, task.first_col);
             }
         }
@@ -607,22 +650,33 @@ latent_operand_of (Operands *operands, const Attention &shape, int q, int out)
 int
 launch_forward (const Attention &shape, const Operand &of, float *lse, void *stream)
 {
-  uint64_t tasks = shape.tiles * shape.batch * shape.heads * shape.slices;
+  Shape launch = shape_of_blocks (shape.tiles * shape.batch * shape.heads * shape.slices, THREADS);
 
-  return EXEC_CUDA_LAUNCH (attention, shape_of_blocks (tasks, THREADS), stream, shape, of, lse);
+  return exec_cuda_scores_bend (&shape.scores)
+             ? EXEC_CUDA_LAUNCH (attention<true>, launch, stream, shape, of, lse)
+             : EXEC_CUDA_LAUNCH (attention<false>, launch, stream, shape, of, lse);
+}
+
+template <bool bends>
+int
+launch_gradients (const Attention &shape, const Gradients &from, void *stream)
+{
+  uint64_t tasks = shape.tiles * shape.batch * shape.slices;
+  int code = EXEC_CUDA_LAUNCH (attention_dq<bends>, shape_of_blocks (tasks * shape.heads, THREADS),
+                               stream, shape, from);
+
+  if (code == 0)
+    code
+        = EXEC_CUDA_LAUNCH (attention_dkv<bends>, shape_of_blocks (tasks * shape.kv_heads, THREADS),
+                            stream, shape, from);
+  return code;
 }
 
 int
 launch_backward (const Attention &shape, const Gradients &from, void *stream)
 {
-  uint64_t tasks = shape.tiles * shape.batch * shape.slices;
-  int code = EXEC_CUDA_LAUNCH (attention_dq, shape_of_blocks (tasks * shape.heads, THREADS), stream,
-                               shape, from);
-
-  if (code == 0)
-    code = EXEC_CUDA_LAUNCH (attention_dkv, shape_of_blocks (tasks * shape.kv_heads, THREADS),
-                             stream, shape, from);
-  return code;
+  return exec_cuda_scores_bend (&shape.scores) ? launch_gradients<true> (shape, from, stream)
+                                               : launch_gradients<false> (shape, from, stream);
 }
 
 }
@@ -670,8 +724,8 @@ exec_cuda_latent_attention (const ExecArgs *args, void *stream)
                                   PLAN_REF_LATENT_ATTENTION_out);
   float *lse = operands.floats (PLAN_REF_LATENT_ATTENTION_lse);
 
-  if (operands.code != 0 || args->ptr[PLAN_REF_LATENT_ATTENTION_places] != NULL)
-    return (int)cudaErrorInvalidValue;
+  if (operands.code != 0)
+    return operands.code;
   return launch_forward (shape, of, lse, stream);
 }
 
@@ -689,8 +743,8 @@ exec_cuda_latent_attention_bwd (const ExecArgs *args, void *stream)
           query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dv, shape.v_dim),
           operands.floats (PLAN_REF_LATENT_ATTENTION_BWD_lse) };
 
-  if (operands.code != 0 || args->ptr[PLAN_REF_LATENT_ATTENTION_BWD_places] != NULL)
-    return (int)cudaErrorInvalidValue;
+  if (operands.code != 0)
+    return operands.code;
   return launch_backward (shape, from, stream);
 }
 

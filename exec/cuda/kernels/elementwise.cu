@@ -267,6 +267,7 @@ struct Rope
 {
   uint64_t rows, seq, width, dim, half, first; /* a head's first 2 half elements are rotated */
   PlanSequencePart part;
+  const int32_t *places; /* of rows in their documents; NULL: each sequence is one */
   unsigned pairs, rotated;
   double magnitude, frequency[ANGLES]; /* frequency: of those pairs */
 };
@@ -283,17 +284,18 @@ rows_of_block (const Rope &shape)
   return ANGLES / shape.pairs;
 }
 
-/* Computes the sines and cosines of the rows from `row` on, in shared memory for the whole
+/* Computes the sines and cosines of the rows from `first` on, in shared memory for the whole
  * block. */
 __device__ inline Rotations &
-find_rotations (const Rope &shape, uint64_t row)
+find_rotations (const Rope &shape, uint64_t first)
 {
   __shared__ Rotations rotations;
 
   __syncthreads (); /* those of the last rows have been read */
-  if (threadIdx.x < rows_of_block (shape) * shape.pairs)
+  uint64_t row = first + threadIdx.x / shape.pairs;
+  if (threadIdx.x < rows_of_block (shape) * shape.pairs && row < shape.rows)
     {
-      uint64_t position = place_of (shape.part, (row + threadIdx.x / shape.pairs) % shape.seq);
+      uint64_t position = position_of (shape.places, row, shape.part, row % shape.seq);
       double cosine, sine;
 
       sincos ((double)position * shape.frequency[threadIdx.x % shape.pairs], &sine, &cosine);
@@ -566,6 +568,8 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
   shape.rows = operands.dim (0);
   shape.seq = operands.dim (1);
   shape.part = part_of (args, shape.seq, 0);
+  shape.places
+      = args->ptr[PLAN_REF_ROPE_places] != NULL ? operands.ints (PLAN_REF_ROPE_places) : NULL;
   shape.rotated = (unsigned)(operands.dim (2) + operands.dim (3));
   uint64_t turned = (uint64_t)exec_manner (args, PLAN_MANNER_TURNED);
   shape.dim = operands.dim (4);

@@ -119,35 +119,41 @@ embed_bwd (uint64_t vocab, uint64_t cols, Array dtable, Array dout, const uint32
 /* Adds to row `row` the table's row for its place in its sequence. */
 __global__ void
 positions (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, PlanSequencePart part,
-           Array out, Array table)
+           const int32_t *places, Array out, Array table)
 {
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
         unsigned n = piece_of (col, cols);
         Words ins = fetch (out, row * cols + col, n);
-        Words places = fetch (table, place_of (part, (before + row) % seq) * cols + col, n);
-        Piece in = widen (out, ins), place = widen (table, places);
+        uint64_t place = position_of (places, row, part, (before + row) % seq);
+        Words learned = fetch (table, place * cols + col, n);
+        Piece in = widen (out, ins), added = widen (table, learned);
 
         for (unsigned i = 0; i < PIECE; i++)
-          in.at[i] += place.at[i];
+          in.at[i] += added.at[i];
         write (out, row * cols + col, n, in);
       }
 }
 
+/* The gradient of the table's row of each place: the sum over the rows that have it. Of places in
+ * documents all rows are looked at. */
 __global__ void
 positions_bwd (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, PlanSequencePart part,
-               Array dtable, Array dout)
+               const int32_t *places, Array dtable, Array dout)
 {
   for (uint64_t place = blockIdx.y; place < seq; place += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
         unsigned n = piece_of (col, cols);
+        uint64_t first = places != NULL ? 0 : (place + seq - before % seq) % seq;
         Piece sum = {};
 
         EXEC_CUDA_UNROLL
-        for (uint64_t row = (place + seq - before % seq) % seq; row < rows; row += seq)
+        for (uint64_t row = first; row < rows; row += places != NULL ? 1 : seq)
           {
+            if (places != NULL && (uint64_t)places[row] != place)
+              continue;
             Piece d = read (dout, row * cols + col, n);
 
             for (unsigned i = 0; i < PIECE; i++)
@@ -204,11 +210,12 @@ exec_cuda_positions (const ExecArgs *args, void *stream)
   uint64_t before = operands.first ();
   PlanSequencePart part = part_of (args, seq, 0);
   Array out = operands.rows_of (0, cols), table = operands.rows_of (1, cols);
+  const int32_t *places = args->ptr[2] != NULL ? operands.ints (2) : NULL;
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (positions, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
-                           seq, before, part, out, table);
+                           seq, before, part, places, out, table);
 }
 
 extern "C" int
@@ -219,9 +226,10 @@ exec_cuda_positions_bwd (const ExecArgs *args, void *stream)
   uint64_t before = operands.first ();
   PlanSequencePart part = part_of (args, seq, 0);
   Array dtable = operands.rows_of (0, cols), dout = operands.rows_of (1, cols);
+  const int32_t *places = args->ptr[2] != NULL ? operands.ints (2) : NULL;
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (positions_bwd, shape_of_matrix (seq, pieces_of (cols)), stream, rows,
-                           cols, seq, before, part, dtable, dout);
+                           cols, seq, before, part, places, dtable, dout);
 }

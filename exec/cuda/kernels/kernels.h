@@ -2,6 +2,7 @@
  * device memory. Kernels compute in fp32 and round once per store; matrices, weights, gradients and
  * moments are fp32, bf16 or fp16 in any mix. The result is a cudaError_t (0: issued). */
 #pragma once
+#include "exec/cuda/attention-scores.h"
 #include "exec/kernels.h"
 G_BEGIN_DECLS
 
@@ -21,9 +22,9 @@ typedef struct
 
 typedef int (*ExecCudaLaunch) (const ExecArgs *args, void *stream);
 
-/* elementwise.cu */
-int exec_cuda_zero (const ExecArgs *args, void *stream); /* any format */
-int exec_cuda_cast (const ExecArgs *args, void *stream); /* also from any format to itself */
+/* elementwise.cu; zero: any format, cast: also from any format to itself */
+int exec_cuda_zero (const ExecArgs *args, void *stream);
+int exec_cuda_cast (const ExecArgs *args, void *stream);
 int exec_cuda_scale (const ExecArgs *args, void *stream);
 int exec_cuda_accumulate (const ExecArgs *args, void *stream);
 int exec_cuda_softcap (const ExecArgs *args, void *stream);
@@ -35,26 +36,27 @@ int exec_cuda_swiglu_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_activate (const ExecArgs *args, void *stream);
 int exec_cuda_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_rope (const ExecArgs *args, void *stream);
-int exec_cuda_attention_join (const ExecArgs *args, void *stream);
 
 /* attention.cu */
+int exec_cuda_attention_join (const ExecArgs *args, void *stream);
 int exec_cuda_attention (const ExecArgs *args, void *stream);
 int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 
 /* attention-softmax.cu, between batched GEMMs. `dtype` is fp32, bf16 or fp16; pitches (from row to
- * row), strides (from head to head) and all other numbers are in elements. */
-/* Causal softmax of scale * score, in place, for `queries` rows of each head. The first score of a
- * row is of key `from`, `first` places before the first row's own. A row sees its own key and
- * earlier ones, `window` in all, back to the first of every `chunk`. From the same address on it
- * becomes probabilities in `dtype`, 0 for keys that are not seen, up to the last row's own key. */
+ * row), strides (from head to head) and all other numbers are in elements.
+ *
+ * Causal softmax of scores by `rule`, in place, for `queries` rows of each head of a sequence of
+ * `seq` tokens: of head first_head and every apart-th behind it. The first score of a row is of key
+ * `from`, `first` places before the first row's own. From the same address on a row becomes weights
+ * in `dtype`, 0 for keys that are not seen, up to the last row's own key. */
 typedef struct
 {
   float *scores;
-  guint64 pitch, stride, heads, queries, first, window, from, chunk;
+  guint64 pitch, stride, heads, queries, first, from, seq, sequence, first_head, apart;
+  ExecCudaScores rule;
   float *lse;
   guint64 lse_stride;
   PlanDtype dtype;
-  float scale;
 } ExecCudaSoftmax;
 int exec_cuda_softmax (const ExecCudaSoftmax *softmax, void *stream);
 
@@ -64,8 +66,7 @@ typedef struct
   PlanDtype dtype;
 } ExecCudaRows;
 
-/* Turns scores into probabilities again, by lse, and dscores from gradients of probabilities into
- * gradients of scores. */
+/* Turns scores into weights again, by lse, and gradients of weights into those of scores. */
 typedef struct
 {
   ExecCudaSoftmax of;
@@ -79,8 +80,8 @@ int exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream);
 typedef struct
 {
   const float *from;
-  guint64 from_stride;
   void *to;
+  guint64 from_stride;
   PlanDtype dtype;
   guint64 heads, rows, dim, pitch, stride;
 } ExecCudaSums;
@@ -130,7 +131,6 @@ int exec_cuda_param_amax (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_rescale (const ExecArgs *args, void *stream);
 int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a byte an element */
-
 /* out[0] = a * b, out[1] = addend: cuBLASLt's alpha and beta where both factors have a scale. */
 int exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out,
                                void *stream);
@@ -140,7 +140,7 @@ int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);
 
-/* quantize-128x128.cu: a scale per 128 elements or square; transpose_squares moves scales. */
+/* quantize-128x128.cu: a scale per 128 elements or square; transpose_squares moves scales */
 int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
 int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);

@@ -28,6 +28,7 @@ enum : unsigned
 struct LatentShape
 {
   uint64_t rows, seq, heads, nope, rope, v_dim, rank, first;
+  const int32_t *places; /* of rows in their documents; NULL: each sequence is one */
   unsigned pairs;
   double magnitude, frequency[LATENT_PAIRS]; /* frequency: of those pairs */
 };
@@ -74,7 +75,8 @@ find_latent_rotations (const LatentShape &shape, uint64_t row)
     {
       double cosine, sine;
 
-      sincos ((double)(row % shape.seq) * shape.frequency[threadIdx.x], &sine, &cosine);
+      uint64_t place = shape.places != NULL ? (uint64_t)shape.places[row] : row % shape.seq;
+      sincos ((double)place * shape.frequency[threadIdx.x], &sine, &cosine);
       rotations.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
       rotations.sine[threadIdx.x] = (float)(shape.magnitude * sine);
     }
@@ -160,19 +162,21 @@ latent_of (const Operands &operands)
   return shape;
 }
 
-/* Copies, and then rotates all pairs, some at a time. Places in documents are refused. */
+/* Copies, and then rotates all pairs, some at a time. */
 template <bool back>
 int
-launch_latent (const ExecArgs *args, const Operands &operands, LatentArrays at, void *stream)
+launch_latent (const ExecArgs *args, Operands &operands, LatentArrays at, void *stream)
 {
+  int places = back ? (int)PLAN_REF_LATENT_ROPE_BWD_places : (int)PLAN_REF_LATENT_ROPE_places;
   LatentShape shape = latent_of (operands);
   uint64_t elements = shape.rows * shape.heads * (shape.nope + shape.v_dim);
   const PlanRope turning = exec_rope (args);
   Shape launch = shape_of_blocks (shape.rows, THREADS);
-  int code = operands.code;
 
-  if (code != 0 || args->ptr[PLAN_REF_LATENT_ROPE_places] != NULL)
-    return (int)cudaErrorInvalidValue;
+  shape.places = args->ptr[places] != NULL ? operands.ints (places) : NULL;
+  int code = operands.code;
+  if (code != 0)
+    return code;
   shape.magnitude = plan_rope_magnitude (&turning);
   code = EXEC_CUDA_LAUNCH (latent_copy<back>, shape_of_items (elements), stream, shape, at);
   for (; code == 0 && shape.first < shape.rope / 2; shape.first += shape.pairs)

@@ -33,6 +33,14 @@ place_of (const PlanSequencePart &part, uint64_t at)
   return at < part.piece ? part.places[0] + at : part.places[1] + (at - part.piece);
 }
 
+/* A row's place in its document, where rows have those, else that of token `at` of the part in the
+ * whole sequence. */
+__device__ inline uint64_t
+position_of (const int32_t *places, uint64_t row, const PlanSequencePart &part, uint64_t at)
+{
+  return places != NULL ? (uint64_t)places[row] : place_of (part, at);
+}
+
 /* How many tokens of the part come before a place in the whole sequence. */
 __device__ inline uint64_t
 before_place (const PlanSequencePart &part, uint64_t place)

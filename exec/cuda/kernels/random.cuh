@@ -37,6 +37,15 @@ random_block (const uint32_t *key, uint32_t a, uint32_t b, uint32_t c, uint32_t 
   return { { a, b, c, d } };
 }
 
+__device__ inline uint32_t
+number_at (const Numbers &numbers, uint64_t at)
+{
+  uint32_t low = at % 2 ? numbers.at[1] : numbers.at[0];
+  uint32_t high = at % 2 ? numbers.at[3] : numbers.at[2]; /* an index would need memory */
+
+  return at % PER_BLOCK < 2 ? low : high;
+}
+
 /* The factors, 0 or `scale`, of the elements of a row from column `first` on, a multiple of
  * PER_BLOCK. The row is that of token number `token` of the run; `dropout.key` is in device
  * memory. */
