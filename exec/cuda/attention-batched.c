@@ -12,7 +12,7 @@
 #include "exec/cuda/attention-batched.h"
 
 #include "exec/cuda/attention-operands.h"
-#include "exec/cuda/attention-scores.h"
+#include "exec/cuda/kernels/scores.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
 #include "exec/cuda/kernels/kernels.h"

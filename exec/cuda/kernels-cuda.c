@@ -10,7 +10,6 @@
 #include "exec/cuda/gemm-grouped.h"
 #include "exec/cuda/gemm-lt.h"
 #include "exec/cuda/kernels/dropout.h"
-#include "exec/cuda/kernels/expert-bias.h"
 #include "exec/cuda/kernels/experts.h"
 #include "planner/base/error.h"
 

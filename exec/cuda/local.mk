@@ -46,7 +46,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/dropout.h %D%/kernels/expert-bias.h %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/latent.h \
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/dropout.h %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/latent.h %D%/kernels/scores.h \
   %D%/kernels/activation.cuh %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/places.cuh %D%/kernels/patch.cuh \
   %D%/kernels/powers.cuh %D%/kernels/random.cuh %D%/kernels/reduce.cuh %D%/kernels/row-map.cuh %D%/kernels/scores.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
@@ -57,7 +57,6 @@ cuda_host_sources = \
   %D%/attention-batched.c %D%/attention-batched.h \
   %D%/attention-fused.h \
   %D%/attention-operands.h \
-  %D%/attention-scores.h \
   %D%/comm-cuda.c \
   %D%/cuda-check.c %D%/cuda-check.h \
   %D%/device-cuda.c %D%/device-cuda.h %D%/device-private.h \

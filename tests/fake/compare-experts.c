@@ -5,7 +5,6 @@
 #include "config.h"
 
 #include "exec/cpu/row-map.h"
-#include "exec/cuda/kernels/expert-bias.h"
 #include "exec/cuda/kernels/experts.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "tests/fake/compare-dims.h"

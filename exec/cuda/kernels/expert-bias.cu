@@ -23,7 +23,7 @@
  *   attention_sink_bwd   rows heads dim 2 s                  2 rows heads dim
  * Checked with   exec/cpu/kernels-cpu-experts.c and kernels-cpu-attention.c, by tests/fake and
  *                tests/gpu. Sums are made in another order, and e^x is the device's. */
-#include "exec/cuda/kernels/expert-bias.h"
+#include "exec/cuda/kernels/experts.h"
 #include "exec/cuda/kernels/reduce.cuh"
 
 namespace

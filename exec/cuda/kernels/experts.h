@@ -20,6 +20,12 @@ int exec_cuda_expert_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_gate (const ExecArgs *args, void *stream);
 int exec_cuda_gate_bwd (const ExecArgs *args, void *stream);
 
+/* expert-bias.cu: biases of experts, and sinks of attention */
+int exec_cuda_add_expert_bias (const ExecArgs *args, void *stream);
+int exec_cuda_add_expert_bias_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_attention_sink (const ExecArgs *args, void *stream);
+int exec_cuda_attention_sink_bwd (const ExecArgs *args, void *stream);
+
 /* row-map.cu: makes the map of a row_map. */
 int exec_cuda_sort_rows (const ExecArgs *args, void *stream);
 

@@ -2,7 +2,7 @@
  * device memory. Kernels compute in fp32 and round once per store; matrices, weights, gradients and
  * moments are fp32, bf16 or fp16 in any mix. The result is a cudaError_t (0: issued). */
 #pragma once
-#include "exec/cuda/attention-scores.h"
+#include "exec/cuda/kernels/scores.h"
 #include "exec/kernels.h"
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
 /* Attention's scores and weights: exec/cpu/attend.c, for devices. */
 #pragma once
 #include "exec/cuda/kernels/random.cuh"
-#include "exec/cuda/attention-scores.h"
+#include "exec/cuda/kernels/scores.h"
 
 namespace
 {
