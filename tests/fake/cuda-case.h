@@ -63,9 +63,9 @@ void assert_near (const Case *c, const char *what, const ExecResult *found,
 /* Runs on both devices, and checks that the results are near. */
 void check_against_cpu (Case *c, const char *what);
 
-/* Runs, and checks that exactly the predicted bytes are allocated: by category, at the peak, and in
- * one allocation. */
-void case_check_bytes (Case *c, const char *what);
+/* Checks that a run that is done allocated exactly the predicted bytes: by category, at the peak,
+ * and in one allocation. */
+void case_check_bytes (const Case *c, const char *what);
 
 /* Checks that losses and norms of the first rank have the same bits. */
 void assert_equal_losses (const Case *a, const Case *b, const char *what);

@@ -124,6 +124,7 @@ START_TEST (bytes_taken_equal_bytes_predicted)
   g_autofree char *fields = g_strconcat (plans[_i].fields, " strategy=optim_grads_params", NULL);
   Case c;
   case_init_on (&c, 2 + (guint)_i % 2, plans[_i].major, plans[_i].sizes, fields);
+  case_must_run (&c, fields);
   case_check_bytes (&c, fields);
   case_clear (&c, fields);
 }

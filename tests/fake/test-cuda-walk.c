@@ -135,6 +135,7 @@ START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
   case_init_random (&c, 500 + (guint)_i);
+  case_must_run (&c, "bytes");
   case_check_bytes (&c, "bytes");
   case_clear (&c, "bytes");
 }
