@@ -134,11 +134,6 @@ def where(name, config):
     ffn = config.get("intermediate_size_mlp", config["intermediate_size"])
     if "kv_lora_rank" in config and end[0] in LATENT:
         return LATENT[end[0]], layer, 0, None, False
-    if ".shared_experts." in name:
-        width = config["n_shared_experts"] * config["moe_intermediate_size"]
-        return {"gate_proj": ("shared_gate_up", layer, 0, width, False),
-                "up_proj": ("shared_gate_up", layer, width, width, False),
-                "down_proj": ("shared_down", layer, 0, None, False)}[end[0]]
     if end[1] == "sinks" or end == ["router", "bias"]:
         return {"sinks": "sinks", "bias": "router_biases"}[end[1]], layer, 0, None, False
     expert = re.search(r"\.experts\.(\d+)\.", name)
