@@ -133,9 +133,7 @@ product_weight (guint compute)
 }
 
 #define MAX_SHARDS 12
-#define PIPELINE \
-  7 /* value of PRODUCT_SHARDS; rules leave so few of its points that all are run \
-     */
+#define PIPELINE 7 /* a value of PRODUCT_SHARDS */
 
 /* Fields that split a model or a sequence among ranks, for those values of PRODUCT_SHARDS that do.
  */
@@ -212,20 +210,6 @@ cluster_of (guint ranks)
   return clusters[ranks];
 }
 
-static void
-set_words (Plan *plan, const char *words)
-{
-  g_auto (GStrv) word = g_strsplit (words, " ", -1);
-  g_autoptr (GError) error = NULL;
-  for (guint i = 0; word[i]; i++)
-    {
-      char *value = strchr (word[i], '=');
-      *value++ = '\0';
-      if (!plan_set (plan, word[i], value, &error))
-        g_error ("%s", error->message);
-    }
-}
-
 /* The least number above 1 of equal pieces into which a sequence can be cut. */
 static gint64
 pieces_of (gint64 seq)
@@ -248,7 +232,7 @@ is_runnable (const ProductCase *self)
 }
 
 gboolean
-product_has_others (guint64 point)
+product_is_beyond_dense (guint64 point)
 {
   const guint shards = product_digit (point, PRODUCT_SHARDS);
   return shards >= 2 && shards != PIPELINE;
@@ -277,10 +261,10 @@ product_case_init (ProductCase *self, guint64 point)
     return FALSE;
   self->cluster = cluster_of (self->ranks);
   plan_init (&plan);
-  set_words (&plan, "stack=native mbs=1");
+  test_plan_set (&plan, "stack=native mbs=1");
   for (ProductDimension d = PRODUCT_OUTER; d < PRODUCT_N_DIMENSIONS; d++)
     if (d != PRODUCT_LOSS)
-      set_words (&plan, dimensions[d][product_digit (point, d)]);
+      test_plan_set (&plan, dimensions[d][product_digit (point, d)]);
   if (product_digit (point, PRODUCT_LOSS) == 1)
     {
       plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
@@ -292,7 +276,7 @@ product_case_init (ProductCase *self, guint64 point)
   if (words && self->ranks < 4 * plan.value[PLAN_DP_OUTER])
     return FALSE;
   if (words)
-    set_words (&plan, words);
+    test_plan_set (&plan, words);
   self->of = plan_case_new (self->model, self->cluster, &plan, NULL, NULL);
   self->job = (ExecJob){ .of = self->of,
                          .kernels = &exec_kernels_cpu,

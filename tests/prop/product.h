@@ -1,10 +1,9 @@
-/* Product: every combination of what a plan says about sharding, formats, recomputation or
- * offloading, gathers, and of the loss, on small models, with experts and without, whose parameters
- * divide evenly among ranks, or not; and where ranks have experts, or layers, together.
+/* The product: every combination of what a plan says about sharding, formats, gathers, the loss,
+ * and recomputation or offloading. Models are small, with experts and without; their parameters
+ * divide evenly among ranks, or not; on some points ranks split layers, sequences or experts.
  *
  * A point is a number below product_size; its values are digits, the first dimension's the highest.
- * Gradients' formats and quantised recipes are values of their own, `auto` is none: a resolved plan
- * names what it came to. */
+ */
 #pragma once
 #include "exec/walk/exec.h"
 #include <glib.h>
@@ -33,13 +32,15 @@ guint product_values (ProductDimension dimension);
 const char *product_value_name (ProductDimension dimension, guint value);
 guint64 product_size (void);
 
-/* Points of which this is the same differ in how parameters are gathered and what is recomputed
- * alone: they declare the same arithmetic. */
+/* Points with the same declaration differ only in how parameters are gathered and in what is
+ * recomputed or offloaded, so their arithmetic is the same. */
 guint64 product_declaration (guint64 point);
-/* How many times longer a plan that computes so takes than others, about. */
+/* About how many times as long as others a plan takes with this value of PRODUCT_COMPUTE. */
 guint product_weight (guint compute);
-guint product_ranks (guint value);           /* of PRODUCT_RANKS */
-gboolean product_has_others (guint64 point); /* than shards of dense models */
+guint product_ranks (guint value); /* of PRODUCT_RANKS */
+/* Whether a point has experts, or ranks that split layers or sequences. Pipelines do not count:
+ * rules leave so few of their points that all of these may be run. */
+gboolean product_is_beyond_dense (guint64 point);
 guint product_digit (guint64 point, ProductDimension dimension);
 guint64 product_point (const guint digits[PRODUCT_N_DIMENSIONS]);
 char *product_name (guint64 point); /* the caller frees */

@@ -191,13 +191,20 @@ static const struct
                     { PLAN_SYNC_EVERY_MICRO_BATCH, PLAN_SYNC_EVERY_MICRO_BATCH_ON },
                     { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON } };
 
-/* Whether the walk refuses the plan, by a rule that a test of its own looks at. */
+/* Takes a plan, unless a rule refuses it, or the walk does by a rule that has a test of its own. */
 static gboolean
-is_refused (const PlanCase *of)
+take_plan (Case *c, const Plan *plan)
 {
+  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, plan, NULL, NULL);
+  if (!of)
+    return FALSE;
   const ExecJob job = { .of = of, .kernels = &exec_kernels_cpu };
   g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
-  return !exec_runnable_check (&job, of, schedule, NULL);
+  if (!exec_runnable_check (&job, of, schedule, NULL))
+    return FALSE;
+  plan_case_free (c->of);
+  c->of = g_steal_pointer (&of);
+  return TRUE;
 }
 
 /* Makes a pipeline of any number of layers, of which the first stage has the remainder, and resets
@@ -220,7 +227,7 @@ set_stages (Plan *plan, const PlanModel *model, gint64 stages, gint64 ranks)
     }
 }
 
-/* Changes fields one after the other; changes that a rule refuses, or the walk, are not made. */
+/* Changes fields one after the other, where the plan may be run with the change. */
 static void
 widen_plan (Case *c, int seed)
 {
@@ -276,11 +283,7 @@ widen_plan (Case *c, int seed)
         }
       else
         plan.value[wide_fields[at].field] = wide_fields[at].other;
-      g_autoptr (PlanCase) wider = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
-      if (!wider || is_refused (wider))
-        continue;
-      plan_case_free (c->of);
-      c->of = g_steal_pointer (&wider);
+      take_plan (c, &plan);
     }
 }
 
@@ -294,9 +297,7 @@ recompute_up_projections (Case *c)
   Plan plan = c->of->plan;
   plan.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_SELECTIVE;
   plan.value[PLAN_RECOMPUTE_MODULES] = UP_PROJECTIONS;
-  PlanCase *of = test_case_of (c->model, c->cluster, &plan);
-  plan_case_free (c->of);
-  c->of = of;
+  ck_assert (take_plan (c, &plan));
 }
 
 /* Sets context parallelism of 2 or 4 ranks; the length of sequences becomes a multiple of 2 cp. */
@@ -306,12 +307,7 @@ add_context (Case *c, gint64 cp)
   Plan plan = c->of->plan;
   plan.value[PLAN_CP] = cp;
   plan.value[PLAN_SEQ] = MAX (plan.value[PLAN_SEQ] / (2 * cp), 1) * 2 * cp;
-  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
-  if (!of || is_refused (of))
-    return FALSE;
-  plan_case_free (c->of);
-  c->of = g_steal_pointer (&of);
-  return TRUE;
+  return take_plan (c, &plan);
 }
 
 /* Sets documents' lengths: shorter than sequences, longer than them, or one token. */
@@ -320,14 +316,10 @@ add_documents (Case *c, int seed)
 {
   Plan plan = c->of->plan;
   plan.value[PLAN_DOC_TOKENS] = 1 + seed / 5 % 11;
-  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
-  if (!of || is_refused (of))
-    return;
-  plan_case_free (c->of);
-  c->of = g_steal_pointer (&of);
+  take_plan (c, &plan);
 }
 
-/* Masks tokens, if the plan has one mean of all. */
+/* Masks the ends of documents, if the plan has one mean over all tokens. */
 static void
 mask_ends (Case *c)
 {
@@ -335,9 +327,7 @@ mask_ends (Case *c)
   if (plan.value[PLAN_PER_TOKEN_LOSS] == PLAN_PER_TOKEN_LOSS_OFF)
     return;
   plan.value[PLAN_EOD_MASK_LOSS] = PLAN_EOD_MASK_LOSS_ON;
-  PlanCase *of = test_case_of (c->model, c->cluster, &plan);
-  plan_case_free (c->of);
-  c->of = of;
+  ck_assert (take_plan (c, &plan));
 }
 
 static void
@@ -346,11 +336,7 @@ add_dropout (Case *c)
   Plan plan = c->of->plan;
   plan.value[PLAN_HIDDEN_DROPOUT] = 250000;
   plan.value[PLAN_ATTENTION_DROPOUT] = c->model->kv_lora > 0 ? 0 : 400000;
-  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
-  if (!of || is_refused (of))
-    return;
-  plan_case_free (c->of);
-  c->of = g_steal_pointer (&of);
+  take_plan (c, &plan);
 }
 
 /* Offloads the first layers, or all, instead of computing anything again. */
@@ -360,11 +346,7 @@ add_offloading (Case *c, int seed)
   Plan plan = c->of->plan;
   plan.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
   plan.value[PLAN_OFFLOAD_LAYERS] = MIN (1 + seed / 3 % 4, c->model->layers);
-  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
-  if (!of || is_refused (of))
-    return;
-  plan_case_free (c->of);
-  c->of = g_steal_pointer (&of);
+  take_plan (c, &plan);
 }
 
 static void

@@ -19,17 +19,16 @@
 #include <unistd.h>
 
 #define SHARE 96
-#define PLANS 4      /* one in this many of a declaration's plans is run */
-#define SPARSEST 200 /* the least share of declarations with large sizes is one in this many */
-#define OF_OTHERS \
-  3 /* one in this many of those with experts or split layers: they shard as the others do */
+#define PLANS 4        /* one in this many of a declaration's plans is run */
+#define SPARSEST 200   /* the least share of declarations with large sizes is one in this many */
+#define BEYOND_DENSE 3 /* of declarations with experts or split layers, fewer by this factor */
 
 #define MAX_WORKERS 16
 
-/* Tests of the product take these many points each. */
-#define CHUNKS 100
+/* The product is cut into so many parts, each of which is a test. */
+#define N_PARTS 100
 
-/* What the workers of all chunks found. */
+/* What a worker found in all parts. */
 typedef struct
 {
   guint plans, declarations, refused;
@@ -65,8 +64,8 @@ first_part (void)
 {
   const char *asked = g_getenv ("FSDPLAN_PRODUCT_FROM");
   guint64 value = 0;
-  if (asked && !g_ascii_string_to_unsigned (asked, 10, 0, CHUNKS - 1, &value, NULL))
-    g_error ("FSDPLAN_PRODUCT_FROM=%s is no number below %d", asked, CHUNKS);
+  if (asked && !g_ascii_string_to_unsigned (asked, 10, 0, N_PARTS - 1, &value, NULL))
+    g_error ("FSDPLAN_PRODUCT_FROM=%s is no number below %d", asked, N_PARTS);
   return (guint)value;
 }
 
@@ -78,7 +77,7 @@ is_chosen (guint64 point, guint64 one_in)
   const guint64 usual = one_in / PLANS;
   const guint64 share
       = MIN (usual * product_weight (product_digit (point, PRODUCT_COMPUTE)), MAX (usual, SPARSEST))
-        * (product_has_others (point) ? OF_OTHERS : 1);
+        * (product_is_beyond_dense (point) ? BEYOND_DENSE : 1);
   return one_in == 1
          || (mix (product_declaration (point) + 2) % share == 0 && mix (~point) % PLANS == 0);
 }
@@ -150,14 +149,14 @@ stay_on (guint worker)
       }
 }
 
-/* Every `workers`th declaration of a chunk. */
+/* Runs every `workers`th declaration of a part. */
 static gboolean
-run_share (guint chunk, guint worker, guint workers)
+run_share (guint part, guint worker, guint workers)
 {
   Expected expected = { 0 };
-  const guint64 size = product_size () / CHUNKS, one_in = share ();
+  const guint64 size = product_size () / N_PARTS, one_in = share ();
   gboolean ok = TRUE;
-  for (guint64 point = chunk * size; point < (chunk + 1) * size; point++)
+  for (guint64 point = part * size; point < (part + 1) * size; point++)
     if (product_declaration (point) % workers == worker && is_chosen (point, one_in))
       ok = run_point (&expected, point, &tally[worker]) && ok;
   exec_result_clear (&expected.result);
@@ -189,14 +188,14 @@ START_TEST (threads_equal_the_evaluator_over_the_product)
       ck_assert_int_gt (worker[w], 0);
       ck_assert_int_eq (waitpid (worker[w], &status, 0), worker[w]);
       ck_assert_msg (WIFEXITED (status) && WEXITSTATUS (status) == EXIT_SUCCESS,
-                     "chunk %d: a worker ended with status %d", _i, status);
+                     "part %d: a worker ended with status %d", _i, status);
     }
   if (share () == 1)
-    fprintf (stderr, "part %d of %d is done\n", _i, CHUNKS);
+    fprintf (stderr, "part %d of %d is done\n", _i, N_PARTS);
 }
 END_TEST
 
-/* Comes after all chunks. */
+/* Comes after all parts. */
 START_TEST (every_value_was_run)
 {
   Tally all = { 0 };
@@ -220,13 +219,10 @@ START_TEST (every_value_was_run)
 END_TEST
 
 /* A point is put together from its digits, and buckets are padded where the point's name calls the
- * model uneven.
- */
+ * model uneven. Models with sinks are left out, since no number of shards divides those. */
 START_TEST (points_are_what_they_say)
 {
-  guint met[2][2]
-      = { { 0 } }; /* by whether buckets should be padded, and whether they are. Models
-                      with sinks are left out, since no number of shards divides those */
+  guint met[2][2] = { { 0 } }; /* by whether buckets should be padded, and whether they are */
   for (guint64 point = 0; point < product_size (); point += 1009)
     {
       guint digits[PRODUCT_N_DIMENSIONS];
@@ -267,7 +263,7 @@ simple_case_init (ProductCase *c, guint ranks, guint strategy, guint recompute, 
 
 /* With fp32, one micro batch per rank and no replicas, N ranks and one rank with N micro batches
  * add up the same numbers in the same order. */
-START_TEST (ranks_do_not_matter_where_the_trees_coincide)
+START_TEST (ranks_do_not_matter_where_the_sums_coincide)
 {
   g_auto (ProductCase) one = { 0 }, many = { 0 };
   ExecResult alone[1] = { { 0 } }, results[PRODUCT_MAX_RANKS] = { { 0 } };
@@ -290,7 +286,7 @@ START_TEST (ranks_do_not_matter_where_the_trees_coincide)
 }
 END_TEST
 
-/* Each rank's figures and weights, which it then forgets. */
+/* Asserts that each rank has the same figures and weights in both results, and clears them. */
 static void
 assert_same (const ProductCase *c, ExecResult *results, ExecResult *others)
 {
@@ -375,14 +371,14 @@ main (void)
   TCase *tcase = tcase_create ("product");
   tally = mmap (NULL, MAX_WORKERS * sizeof *tally, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  g_assert (tally != MAP_FAILED && product_size () % CHUNKS == 0);
+  g_assert (tally != MAP_FAILED && product_size () % N_PARTS == 0);
   tcase_set_timeout (tcase, 36000);
   tcase_add_test (tcase, points_are_what_they_say);
-  tcase_add_loop_test (tcase, ranks_do_not_matter_where_the_trees_coincide, 0, 16);
+  tcase_add_loop_test (tcase, ranks_do_not_matter_where_the_sums_coincide, 0, 16);
   tcase_add_loop_test (tcase, recomputing_changes_no_bit, 0, 20);
   tcase_add_loop_test (tcase, offloading_modules_changes_no_bit, 0, 3);
   tcase_add_loop_test (tcase, threads_equal_the_evaluator_over_the_product, (int)first_part (),
-                       CHUNKS);
+                       N_PARTS);
   tcase_add_test (tcase, every_value_was_run);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -176,7 +176,6 @@ END_TEST
 START_TEST (arena_places_do_not_overlap)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = random_model (_i);
   g_autoptr (PlanSchedule) schedule = random_schedule (_i);
   const guint64 room = (guint64)(_i % 3) * PLAN_ARENA_ALIGNMENT;
   g_auto (PlanArena) arena = { 0 };

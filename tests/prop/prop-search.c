@@ -31,8 +31,8 @@ typedef struct
 } Case;
 
 #define P_FITS 0.9
-#define WHOLE 0.03
-#define PASSING 0.06
+#define WHOLE 0.03   /* error of all memory */
+#define PASSING 0.06 /* and of what does not stay between steps */
 #define ERRORS "parameters errors\nmemory whole=0.03 passing=0.06 runs=1\n"
 
 /* Memory that a plan needs to fit with a chance of P_FITS, by the ninth decile of the errors. */
@@ -45,7 +45,7 @@ needed_bytes (const PlanMemory *memory)
 }
 
 /* Scores a plan op by op, without the scorer's cache of schedules. */
-static gboolean
+static void
 simulate (const Case *c, const PlanCase *of, PlanScore *out)
 {
   g_autoptr (GError) error = NULL;
@@ -75,7 +75,6 @@ simulate (const Case *c, const PlanCase *of, PlanScore *out)
       sim_cost_free (costs[i]);
       plan_schedule_free (schedules[i]);
     }
-  return TRUE;
 }
 
 /* A small space: one node, short models. */
@@ -116,7 +115,7 @@ small_space (const Case *c, int seed, guint allow)
   return space;
 }
 
-#define FIRST_OPEN 6 /* of the spaces */
+#define FIRST_OPEN 6 /* the number of the first space that is not small */
 #define FIRST_STACK 14
 #define FIRST_EXPERTS 18
 #define N_SPACES 21
@@ -274,8 +273,9 @@ try_everything (const Case *c, const PlanSpace *space)
       if (!plan_space_at (space, point, &plan))
         continue;
       g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
-      if (!of || !plan_space_admits (space, &of->plan) || !simulate (c, of, &found.score))
+      if (!of || !plan_space_admits (space, &of->plan))
         continue;
+      simulate (c, of, &found.score);
       found.plan = of->plan;
       g_array_append_val (all, found);
     }
@@ -364,8 +364,8 @@ START_TEST (the_search_equals_trying_everything)
   ck_assert (result.is_whole);
   ck_assert_int_eq (best_time (result.found), best_time (all));
   leave_plain (all, space);
-  /* Nothing that the search kept on its front is beaten by anything there is, and nothing there is
-   * lies before it. */
+  /* No plan of the search's front is beaten by any plan of the space; and each plan of the space is
+   * found, has an equal there, or is beaten. */
   g_autoptr (GArray) front = plan_search_front (&result);
   for (guint i = 0; i < front->len; i++)
     if (!is_dominated (
@@ -422,7 +422,7 @@ START_TEST (bounds_are_never_above_the_simulation)
 }
 END_TEST
 
-/* The same of pipelines, plain and interleaved; and their communicators are counted. */
+/* The same of pipelines; and the bytes of their communicators are those of their schedules. */
 START_TEST (bounds_of_pipelines_hold)
 {
   g_auto (Pipeline) p = { 0 };
@@ -578,7 +578,6 @@ START_TEST (bounds_hold_where_sequences_travel_beside_products)
 }
 END_TEST
 
-/* The front and what is as fast as the best, as text. */
 static char *
 describe (const PlanSearchResult *result)
 {
@@ -779,7 +778,8 @@ main (void)
   test_add_runs (tcase, the_search_equals_trying_everything, N_SPACES);
   test_add_share (tcase, bounds_are_never_above_the_simulation, 180);
   test_add_share (tcase, bounds_of_pipelines_hold, 60);
-  tcase_add_loop_test (tcase, bounds_of_pipelines_hold, 43, 44); /* its host runs ahead */
+  if (43 % test_share () != 0) /* its host runs ahead, so it is never left out */
+    tcase_add_loop_test (tcase, bounds_of_pipelines_hold, 43, 44);
   test_add_share (tcase, cuts_are_legal_and_even, 40);
   test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);

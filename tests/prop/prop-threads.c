@@ -118,8 +118,8 @@ main (void)
   SRunner *runner;
 
   tcase_set_timeout (tcase, 0);
-  test_add_one_in (tcase, no_number_of_threads_changes_a_bit,
-                   G_N_ELEMENTS (models) * G_N_ELEMENTS (plans), test_share ());
+  test_add_share (tcase, no_number_of_threads_changes_a_bit,
+                  G_N_ELEMENTS (models) * G_N_ELEMENTS (plans));
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
