@@ -5,12 +5,6 @@
 #include "exec/number/exact.h"
 #include "tests/reference/evaluate-experts.h"
 
-static gint64
-up_width (const ExecEvaluator *self)
-{
-  return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
-}
-
 /* Takes an array, and a scale, for what a norm writes and a product reads. */
 static ExecArray
 take_product_input (ExecEvaluator *self, guint64 count)
@@ -42,7 +36,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->middle = exec_evaluator_array (self, c, wide);
   l->normed2 = take_product_input (self, wide);
   l->stats2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
-  l->up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  l->up = exec_evaluator_array (self, c, rows * (guint64)self->up_width);
   l->activated = exec_evaluator_array (self, c, ffn);
   if (m->kv_lora > 0)
     exec_evaluator_take_latent (self, l);
@@ -58,7 +52,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
 static void
 take_factors (ExecEvaluator *self)
 {
-  gint64 widest = MAX (MAX (self->qkv_width, up_width (self)), self->model->hidden);
+  gint64 widest = MAX (MAX (self->qkv_width, self->up_width), self->model->hidden);
   gint64 tallest = MAX (self->rows, widest);
 
   for (guint i = 0; i < G_N_ELEMENTS (self->factor); i++)
@@ -103,7 +97,7 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->dshared = exec_evaluator_array (self, c, wide);
   self->dmiddle = exec_evaluator_array (self, c, wide);
   self->dactivated = exec_evaluator_array (self, c, rows * (guint64)m->ffn);
-  self->dup = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  self->dup = exec_evaluator_array (self, c, rows * (guint64)self->up_width);
   self->dattention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
   self->dheads = exec_evaluator_array (self, c, qkv);
   self->dqkv

@@ -5,7 +5,6 @@
 
 #include "tests/reference/evaluate-context.h"
 
-#include "exec/number/number.h"
 #include "tests/reference/evaluate-dropout.h"
 #include "tests/reference/evaluate-experts.h"
 
@@ -73,20 +72,16 @@ add_columns (const ExecEvaluator *self, ExecArray out, gint64 width, ExecArray i
 {
   for (gint64 i = 0; i < self->rows * cols; i++)
     {
-      ExecArray to = exec_evaluator_from (out, (guint64)(i / cols * width + i % cols));
-      float a, b;
+      const gint64 to = i / cols * width + i % cols;
 
-      exec_number_widen (&a, to.data, to.dtype, 1);
-      exec_number_widen (&b, exec_evaluator_from (in, (guint64)i).data, in.dtype, 1);
-      a += b;
-      exec_number_narrow (to.data, to.dtype, &a, 1);
+      exec_evaluator_put (out, to, exec_evaluator_get (out, to) + exec_evaluator_get (in, i));
     }
 }
 
 /* The number of tokens that attention treats as one sequence: a chunk, where the rank has whole
  * sequences and chunks divide them; else what the rank has of a sequence. */
 static gint64
-together (const Member *member)
+attended_seq (const Member *member)
 {
   const ExecEvaluator *self = member->self;
   const PlanManner manner = exec_evaluator_attention_manner (self, member->layer);
@@ -96,7 +91,7 @@ together (const Member *member)
 }
 
 /* The number in the run of the first token of the first sequence. Under context parallelism the
- * rank's first token is the first one of the piece with the rank's number in the group. */
+ * rank's own first token begins piece `at` of that sequence. */
 static gint64
 start_of (const Member *member)
 {
@@ -112,7 +107,7 @@ run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operand
   ExecEvaluator *self = member->self;
   const PlanModel *m = self->model;
   PlanManner manner = exec_evaluator_attention_manner (self, member->layer);
-  const gint64 seq = together (member);
+  const gint64 seq = attended_seq (member);
   const gboolean is_back = kind == PLAN_OP_ATTENTION_BWD;
   gint64 start = start_of (member);
   guint32 key[2];
@@ -157,7 +152,7 @@ attend (const Member *member)
   ExecEvaluator *self = member->self;
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[member->layer];
-  const gint64 seq = together (member);
+  const gint64 seq = attended_seq (member);
 
   run (member, 0, PLAN_OP_ATTENTION,
        EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self)));
@@ -199,7 +194,7 @@ attend_bwd (const Member *member)
   ExecEvaluator *self = member->self;
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[member->layer];
-  const gint64 seq = together (member);
+  const gint64 seq = attended_seq (member);
 
   run (member, 0, PLAN_OP_ATTENTION_BWD,
        EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 }, { 0 },

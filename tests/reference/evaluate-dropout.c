@@ -3,7 +3,7 @@
 
 #include "tests/reference/evaluate-dropout.h"
 
-#include "exec/number/number.h"
+#include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
 /* Word `which` of Philox 4x32-10, by its rounds as the paper draws them. */
@@ -60,18 +60,14 @@ exec_evaluator_drop (const ExecEvaluator *self, ExecArray out, ExecArray add, Ex
   exec_evaluator_key (self, layer, key);
   out = exec_evaluator_own (self, out);
   in = exec_evaluator_own (self, in);
+  add = exec_evaluator_own (self, add);
   for (guint64 i = 0; i < (guint64)self->own_rows * cols; i++)
     {
       const guint64 token = (guint64)self->numbers[(guint64)self->first_row + i / cols];
-      float value, sum = 0;
-      exec_number_widen (&value, exec_evaluator_from (in, i).data, in.dtype, 1);
+      float value = exec_evaluator_get (in, (gint64)i);
       value *= factor (key, token, site, i % cols, rate);
       if (add.data)
-        {
-          const ExecArray own = exec_evaluator_own (self, add);
-          exec_number_widen (&sum, exec_evaluator_from (own, i).data, own.dtype, 1);
-          value = sum + value;
-        }
-      exec_number_narrow (exec_evaluator_from (out, i).data, out.dtype, &value, 1);
+        value = exec_evaluator_get (add, (gint64)i) + value;
+      exec_evaluator_put (out, (gint64)i, value);
     }
 }

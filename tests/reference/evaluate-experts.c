@@ -5,7 +5,6 @@
  * experts read the tokens of the whole group. */
 #include "config.h"
 
-#include "exec/number/number.h"
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
@@ -20,28 +19,11 @@ n_rows (const ExecEvaluator *self)
   return self->ep * self->own_rows * self->model->topk;
 }
 
+/* Rows of an expert's first weight. */
 static gint64
 up_width (const ExecEvaluator *self)
 {
   return self->model->gated ? 2 * self->model->expert_ffn : self->model->expert_ffn;
-}
-
-static float
-number_at (ExecArray array, gint64 i)
-{
-  ExecArray at = exec_evaluator_from (array, (guint64)i);
-  float value;
-
-  exec_number_widen (&value, at.data, at.dtype, 1);
-  return value;
-}
-
-static void
-put_number (ExecArray array, gint64 i, float value)
-{
-  ExecArray at = exec_evaluator_from (array, (guint64)i);
-
-  exec_number_narrow (at.data, at.dtype, &value, 1);
 }
 
 /* An array of `cols` columns from its row `row` on. */
@@ -77,7 +59,8 @@ send_row (const ExecEvaluator *self, gint64 layer, guint peer, gint64 token, gin
   to->peer[row] = (gint32)peer;
   to->token[row] = (gint32)token;
   to->expert[row] = (gint32)expert;
-  put_number (to->row_probs, row, number_at (from->probs, token * self->model->experts + expert));
+  exec_evaluator_put (to->row_probs, row,
+                      exec_evaluator_get (from->probs, token * self->model->experts + expert));
   memcpy (row_of (to->rows, row, hidden).data,
           row_of (exec_evaluator_own (self->peer[peer], from->normed2), token, hidden).data,
           plan_dtype_bytes (self->compute, (guint64)hidden));
@@ -101,7 +84,7 @@ send_rows (const ExecEvaluator *self, gint64 layer)
         }
 }
 
-/* out = the sum of each of a rank's tokens' rows, in the order of their experts. */
+/* Each token of a rank in `out` = the sum of the token's rows, in the order of their experts. */
 static void
 add_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, guint peer, ExecArray out)
 {
@@ -114,8 +97,8 @@ add_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, guint peer, Ex
 
         for (gint64 row = 0; row < n_rows (self); row++)
           if (l->token[row] == token && l->peer[row] == (gint32)peer)
-            sum += number_at (self->drows, row * hidden + col);
-        put_number (out, token * hidden + col, sum);
+            sum += exec_evaluator_get (self->drows, row * hidden + col);
+        exec_evaluator_put (out, token * hidden + col, sum);
       }
 }
 
@@ -282,10 +265,10 @@ run_shared (ExecEvaluator *self, gint64 layer)
   const ExecEvaluatorLayer *l = &self->layers[layer];
   const gint64 up = m->gated ? 2 * m->shared_ffn : m->shared_ffn;
 
-  exec_evaluator_linear (self, l->shared_up, l->normed2, PLAN_TENSOR_SHARED_GATE_UP, PLAN_N_TENSORS,
+  exec_evaluator_linear (self, l->shared_up, l->normed2, PLAN_TENSOR_SHARED_GATE_UP, EXEC_NO_BIAS,
                          layer, up, m->hidden);
   exec_evaluator_activate (self, l->shared, l->shared_up, self->rows, m->shared_ffn);
-  exec_evaluator_linear (self, self->shared_out, l->shared, PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS,
+  exec_evaluator_linear (self, self->shared_out, l->shared, PLAN_TENSOR_SHARED_DOWN, EXEC_NO_BIAS,
                          layer, m->hidden, m->shared_ffn);
 }
 
@@ -438,7 +421,7 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
   const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
-  const PlanTensorRole role = PLAN_TENSOR_EXPERT_GATE_UP, down_role = PLAN_TENSOR_EXPERT_DOWN;
+  const PlanTensorRole up_role = PLAN_TENSOR_EXPERT_GATE_UP, down_role = PLAN_TENSOR_EXPERT_DOWN;
   const guint owner = (guint)(expert / (m->experts / self->ep));
   gint64 n, first = find_rows (self, l, expert, &n);
   ExecArray dout = row_of (self->drows, first, hidden), dup = row_of (self->drows_up, first, up),
@@ -463,13 +446,14 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
                             row_of (self->bias_dprobs, first, 1)),
              n);
       RUN (GEMM,
-           EXEC_OPERANDS (dout, dup,
-                          part_of (exec_evaluator_weight (self, role, layer), expert, up, hidden)),
+           EXEC_OPERANDS (
+               dout, dup,
+               part_of (exec_evaluator_weight (self, up_role, layer), expert, up, hidden)),
            n, hidden, up, 0);
       scale_rows_bwd (self, l, first, n);
     }
   for (guint p = 0; p < self->ep; p++)
-    weight_bwd (self, raw_of (self->peer[p], role, layer, expert, up, hidden), dup,
+    weight_bwd (self, raw_of (self->peer[p], up_role, layer, expert, up, hidden), dup,
                 row_of (l->scaled, first, hidden), up, hidden, p == owner ? n : 0);
   bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up, dup, (ExecArray){ 0 },
             (ExecArray){ 0 }, n);
@@ -536,7 +520,7 @@ shared_gradient (const ExecEvaluator *self)
   return self->model->shared_gate ? self->dungated : self->dout;
 }
 
-/* Up to each tensor-parallel rank's partial sum, in `combined`. */
+/* Backward pass of shared experts: `combined` gets a partial sum of each tensor-parallel rank. */
 static void
 shared_bwd (ExecEvaluator *self, gint64 layer)
 {
@@ -545,12 +529,12 @@ shared_bwd (ExecEvaluator *self, gint64 layer)
   const gint64 up = m->gated ? 2 * m->shared_ffn : m->shared_ffn;
 
   exec_evaluator_linear_bwd (self, self->shared_out, shared_gradient (self), l->shared,
-                             PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS, layer, m->hidden,
+                             PLAN_TENSOR_SHARED_DOWN, EXEC_NO_BIAS, layer, m->hidden,
                              m->shared_ffn);
   exec_evaluator_activate_bwd (self, self->dshared_up, self->shared_out, l->shared_up, self->rows,
                                m->shared_ffn);
   exec_evaluator_linear_bwd (self, self->combined, self->dshared_up, l->normed2,
-                             PLAN_TENSOR_SHARED_GATE_UP, PLAN_N_TENSORS, layer, up, m->hidden);
+                             PLAN_TENSOR_SHARED_GATE_UP, EXEC_NO_BIAS, layer, up, m->hidden);
 }
 
 static void
@@ -586,8 +570,8 @@ group_bwd (ExecEvaluator *self, gint64 layer)
                           (gint64[]){ self->own_rows * m->experts });
       for (gint64 row = 0; row < n_rows (self); row++)
         if (l->peer[row] == (gint32)p)
-          put_number (peer->dprobs, l->token[row] * m->experts + l->expert[row],
-                      number_at (self->row_dprobs, row));
+          exec_evaluator_put (peer->dprobs, l->token[row] * m->experts + l->expert[row],
+                              exec_evaluator_get (self->row_dprobs, row));
       add_rows (self, l, p, exec_evaluator_own (peer, peer->branch));
       router_bwd (peer, layer);
     }

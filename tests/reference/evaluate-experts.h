@@ -4,6 +4,13 @@
 #include "tests/reference/evaluate-private.h"
 G_BEGIN_DECLS
 
+/* tests/reference/evaluate.c: an element of an array as a float, whatever its format. */
+float exec_evaluator_get (ExecArray array, gint64 element);
+void exec_evaluator_put (ExecArray array, gint64 element, float value);
+
+/* The bias of a product that has none. */
+#define EXEC_NO_BIAS PLAN_N_TENSORS
+
 /* tests/reference/evaluate-network.c: parts of layers of every kind. A weight or gradient is an
  * array without data where the model has no such parameter. */
 ExecArray exec_evaluator_weight (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
@@ -43,9 +50,9 @@ void exec_evaluator_balance (ExecEvaluator *self);
 /* tests/reference/evaluate-experts.c: the bounds of the activation function. */
 PlanManner exec_evaluator_activation_manner (const ExecEvaluator *self);
 
-/* tests/reference/evaluate-experts.c, for all peers at once: makes what the residual adds from the
- * norm's output, in `branch`; backwards it makes the gradient of the norm's output from `dx`, in
- * `branch`, too. */
+/* tests/reference/evaluate-experts.c, for all peers at once: writes to `branch` what experts make
+ * of the norm's output, which the residual adds; backwards it reads the gradient of that in `dout`,
+ * and writes the gradient of the norm's output to `branch`. */
 void exec_evaluator_take_experts (ExecEvaluator *self);
 void exec_evaluator_experts (ExecEvaluator *self, gint64 layer);
 void exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer);

@@ -2,7 +2,6 @@
 /* Norms and rotary positions of queries and keys, and the manner of attention. */
 #include "config.h"
 
-#include "exec/number/number.h"
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/rope.h"
 
@@ -61,24 +60,18 @@ rotate_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inver
       for (gint64 i = 0; i < half; i++)
         {
           const gint64 at = row * self->qkv_width + head * m->head_dim + i;
-          ExecArray first = exec_evaluator_from (heads, (guint64)at);
-          ExecArray second = exec_evaluator_from (heads, (guint64)(at + half));
+          const float a = exec_evaluator_get (heads, at), b = exec_evaluator_get (heads, at + half);
           double cosine, sine;
-          float a, b, rotated;
 
           reference_rope_turn (rope, i, rotary_dim, self->whole_seq,
                                self->places ? self->places[row] : row % self->seq, &cosine, &sine);
           const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
-          exec_number_widen (&a, first.data, first.dtype, 1);
-          exec_number_widen (&b, second.data, second.dtype, 1);
-          rotated = a * c - b * s;
-          exec_number_narrow (first.data, first.dtype, &rotated, 1);
-          rotated = b * c + a * s;
-          exec_number_narrow (second.data, second.dtype, &rotated, 1);
+          exec_evaluator_put (heads, at, a * c - b * s);
+          exec_evaluator_put (heads, at + half, b * c + a * s);
         }
 }
 
-/* Whether queries and keys of a layer turn with their positions. */
+/* Whether queries and keys of a layer have rotary positions. */
 static gboolean
 rotates (const PlanModel *m, gint64 layer)
 {

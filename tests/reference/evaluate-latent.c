@@ -4,7 +4,6 @@
  * them, and each makes the queries, keys and values of its own heads. */
 #include "config.h"
 
-#include "exec/number/number.h"
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 #include "tests/reference/rope.h"
@@ -13,8 +12,6 @@
 
 #define RUN_AS(manner, kind, operands, ...) \
   exec_evaluator_run_as (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ }, manner)
-
-#define NO_BIAS PLAN_N_TENSORS
 
 typedef struct _ExecEvaluatorLatent
 {
@@ -64,26 +61,8 @@ exec_evaluator_take_latent (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->latent = a;
 }
 
-static float
-get (ExecArray array, gint64 i)
-{
-  const ExecArray at = exec_evaluator_from (array, (guint64)i);
-  float value;
-
-  exec_number_widen (&value, at.data, at.dtype, 1);
-  return value;
-}
-
-static void
-put (ExecArray array, gint64 i, float value)
-{
-  const ExecArray at = exec_evaluator_from (array, (guint64)i);
-
-  exec_number_narrow (at.data, at.dtype, &value, 1);
-}
-
-/* The down-projection of the own rows: out = in * weight^T. Down-projections are not split over a
- * tensor-parallel group. */
+/* The down-projection of this rank's own rows: out = in * weight^T. Down-projections are not split
+ * over a tensor-parallel group. */
 static void
 down (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, gint64 layer,
       gint64 outputs)
@@ -177,8 +156,8 @@ rotation_of (const ExecEvaluator *self, gint64 row, gint64 pair, gboolean invers
 static void
 rotate_pair (Rotation by, float first, float second, ExecArray out, gint64 at)
 {
-  put (out, at, first * by.c - second * by.s);
-  put (out, at + 1, second * by.c + first * by.s);
+  exec_evaluator_put (out, at, first * by.c - second * by.s);
+  exec_evaluator_put (out, at + 1, second * by.c + first * by.s);
 }
 
 /* Makes the keys and values of one token, and rotates its queries. */
@@ -187,22 +166,25 @@ make_heads (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
 {
   const PlanModel *m = self->model;
   const gint64 nope = m->nope_dim, rope = m->rope_dim, dim = nope + rope;
-  const gint64 common = row * (m->kv_lora + rope) + m->kv_lora;
+  const gint64 common = row * (m->kv_lora + rope) + m->kv_lora; /* keys that all heads share */
 
   for (gint64 head = row * m->heads; head < (row + 1) * m->heads; head++)
     {
       for (gint64 i = 0; i < nope; i++)
-        put (a->k, head * dim + i, get (a->kv, head * (nope + m->v_dim) + i));
+        exec_evaluator_put (a->k, head * dim + i,
+                            exec_evaluator_get (a->kv, head * (nope + m->v_dim) + i));
       for (gint64 i = 0; i < m->v_dim; i++)
-        put (a->v, head * m->v_dim + i, get (a->kv, head * (nope + m->v_dim) + nope + i));
+        exec_evaluator_put (a->v, head * m->v_dim + i,
+                            exec_evaluator_get (a->kv, head * (nope + m->v_dim) + nope + i));
       for (gint64 i = 0; i < rope; i += 2)
         {
           const gint64 at = head * dim + nope + i;
           const Rotation by = rotation_of (self, row, i / 2, FALSE);
 
-          rotate_pair (by, get (a->q, at), get (a->q, at + 1), a->q, at);
-          rotate_pair (by, get (a->kv_down, common + i), get (a->kv_down, common + i + 1), a->k,
+          rotate_pair (by, exec_evaluator_get (a->q, at), exec_evaluator_get (a->q, at + 1), a->q,
                        at);
+          rotate_pair (by, exec_evaluator_get (a->kv_down, common + i),
+                       exec_evaluator_get (a->kv_down, common + i + 1), a->k, at);
         }
     }
 }
@@ -214,14 +196,16 @@ make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 
 {
   const PlanModel *m = self->model;
   const gint64 nope = m->nope_dim, rope = m->rope_dim, dim = nope + rope, first = row * m->heads;
-  const gint64 common = row * (m->kv_lora + rope) + m->kv_lora;
+  const gint64 common = row * (m->kv_lora + rope) + m->kv_lora; /* keys that all heads share */
 
   for (gint64 head = first; head < first + m->heads; head++)
     {
       for (gint64 i = 0; i < nope; i++)
-        put (a->dkv, head * (nope + m->v_dim) + i, get (a->dk, head * dim + i));
+        exec_evaluator_put (a->dkv, head * (nope + m->v_dim) + i,
+                            exec_evaluator_get (a->dk, head * dim + i));
       for (gint64 i = 0; i < m->v_dim; i++)
-        put (a->dkv, head * (nope + m->v_dim) + nope + i, get (a->dv, head * m->v_dim + i));
+        exec_evaluator_put (a->dkv, head * (nope + m->v_dim) + nope + i,
+                            exec_evaluator_get (a->dv, head * m->v_dim + i));
     }
   for (gint64 i = 0; i < rope; i += 2)
     {
@@ -232,15 +216,17 @@ make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 
         {
           const gint64 at = head * dim + nope + i;
 
-          rotate_pair (back, get (a->dq, at), get (a->dq, at + 1), a->dq, at);
-          sum[0] += get (a->dk, at);
-          sum[1] += get (a->dk, at + 1);
+          rotate_pair (back, exec_evaluator_get (a->dq, at), exec_evaluator_get (a->dq, at + 1),
+                       a->dq, at);
+          sum[0] += exec_evaluator_get (a->dk, at);
+          sum[1] += exec_evaluator_get (a->dk, at + 1);
         }
       rotate_pair (back, sum[0], sum[1], a->dkv_down, common + i);
     }
 }
 
-/* Copies the latent vectors of the own rows out of kv_down, or their gradients back into it. */
+/* Copies the latent vectors of this rank's own rows out of kv_down, or their gradients back into
+ * it. */
 static void
 move_latent (const ExecEvaluator *self, ExecArray all, ExecArray latent, gboolean is_back)
 {
@@ -249,9 +235,9 @@ move_latent (const ExecEvaluator *self, ExecArray all, ExecArray latent, gboolea
   for (gint64 row = self->first_row; row < self->first_row + self->own_rows; row++)
     for (gint64 i = 0; i < rank; i++)
       if (is_back)
-        put (all, row * width + i, get (latent, row * rank + i));
+        exec_evaluator_put (all, row * width + i, exec_evaluator_get (latent, row * rank + i));
       else
-        put (latent, row * rank + i, get (all, row * width + i));
+        exec_evaluator_put (latent, row * rank + i, exec_evaluator_get (all, row * width + i));
 }
 
 static ExecArray
@@ -260,7 +246,7 @@ places_of (const ExecEvaluator *self)
   return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
 }
 
-/* Makes the latent vectors of the own rows. */
+/* Makes the latent vectors of this rank's own rows. */
 static void
 make_latents (ExecEvaluator *self, gint64 layer)
 {
@@ -289,13 +275,13 @@ attend (ExecEvaluator *self, gint64 layer)
   const PlanManner manner = manner_of_scores (m);
 
   if (m->q_lora > 0)
-    exec_evaluator_linear (self, a->q, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS, layer, q_width (m),
-                           m->q_lora);
+    exec_evaluator_linear (self, a->q, a->q_normed, PLAN_TENSOR_Q_UP, EXEC_NO_BIAS, layer,
+                           q_width (m), m->q_lora);
   else
-    exec_evaluator_linear (self, a->q, l->normed1, PLAN_TENSOR_Q, NO_BIAS, layer, q_width (m),
+    exec_evaluator_linear (self, a->q, l->normed1, PLAN_TENSOR_Q, EXEC_NO_BIAS, layer, q_width (m),
                            m->hidden);
-  exec_evaluator_linear (self, a->kv, a->normed, PLAN_TENSOR_KV_UP, NO_BIAS, layer, kv_width (m),
-                         m->kv_lora);
+  exec_evaluator_linear (self, a->kv, a->normed, PLAN_TENSOR_KV_UP, EXEC_NO_BIAS, layer,
+                         kv_width (m), m->kv_lora);
   for (gint64 row = 0; row < self->rows; row++)
     make_heads (self, a, row);
   RUN_AS (&manner, LATENT_ATTENTION,
@@ -333,18 +319,18 @@ attend_bwd (ExecEvaluator *self, gint64 layer)
           self->mbs, self->seq, m->heads, m->nope_dim + m->rope_dim, m->v_dim, self->seq);
   for (gint64 row = 0; row < self->rows; row++)
     make_heads_bwd (self, a, row);
-  exec_evaluator_linear_bwd (self, a->dnormed, a->dkv, a->normed, PLAN_TENSOR_KV_UP, NO_BIAS, layer,
-                             kv_width (m), m->kv_lora);
+  exec_evaluator_linear_bwd (self, a->dnormed, a->dkv, a->normed, PLAN_TENSOR_KV_UP, EXEC_NO_BIAS,
+                             layer, kv_width (m), m->kv_lora);
   if (m->q_lora > 0)
-    exec_evaluator_linear_bwd (self, a->dq_normed, a->dq, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS,
-                               layer, q_width (m), m->q_lora);
+    exec_evaluator_linear_bwd (self, a->dq_normed, a->dq, a->q_normed, PLAN_TENSOR_Q_UP,
+                               EXEC_NO_BIAS, layer, q_width (m), m->q_lora);
   else
-    exec_evaluator_linear_bwd (self, a->dx, a->dq, l->normed1, PLAN_TENSOR_Q, NO_BIAS, layer,
+    exec_evaluator_linear_bwd (self, a->dx, a->dq, l->normed1, PLAN_TENSOR_Q, EXEC_NO_BIAS, layer,
                                q_width (m), m->hidden);
 }
 
-/* Computes the gradient of the own rows' layer input (the norm's output) from the gradients of
- * their latent vectors, which are summed over the heads of all ranks by now. */
+/* Computes the gradient of the norm's output, in this rank's own rows, from the gradients of their
+ * latent vectors, which are summed over the heads of all ranks by now. */
 static void
 make_latents_bwd (ExecEvaluator *self, gint64 layer)
 {

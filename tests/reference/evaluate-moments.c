@@ -6,8 +6,8 @@
 #include "exec/number/number.h"
 #include "tests/reference/evaluate-split.h"
 
-/* The slot of a parameter, and its kind of bucket. In models with experts, layers without experts
- * have buckets of a kind of their own. */
+/* The slot of a parameter, and the kind of bucket it is in. In models with experts, layers without
+ * experts have buckets of a kind of their own. */
 static const PlanSlot *
 find_slot (const ExecEvaluator *self, const PlanLayout *layout, PlanTensorRole role, gint64 layer,
            PlanBucketKind *out_kind)
@@ -55,7 +55,7 @@ exec_evaluator_find_parts (ExecEvaluator *self)
   const PlanCase *of = self->job->of;
   gboolean is_sharded = self->inner > 1 && of->plan.value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
 
-  g_assert (!of->layout.by_size); /* no stack of CPUs has such buckets */
+  g_assert (!of->layout.by_size); /* no stack that runs on CPUs has such buckets */
   self->parts = g_array_new (FALSE, FALSE, sizeof (ExecEvaluatorPart));
   for (guint i = 0; i < self->n_outer; i++)
     add_parts (self, &of->layout, is_sharded, &self->outer[i], 0);

@@ -2,8 +2,6 @@
 /* Forward and backward pass of one micro batch of one rank, on arrays that are never reused. */
 #include "config.h"
 
-#include "exec/number/exact.h"
-#include "exec/number/number.h"
 #include "planner/schedule/quantizers.h"
 #include "tests/reference/evaluate-context.h"
 #include "tests/reference/evaluate-dropout.h"
@@ -18,8 +16,9 @@
 #define RUN_AS(manner, kind, operands, ...) \
   exec_evaluator_run_as (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ }, manner)
 
-/* The bias of a layer that has none, such as the output layer. */
-#define NO_BIAS PLAN_N_TENSORS
+#define EACH EXEC_EACH
+#define SUM_PARTS EXEC_SUM_PARTS
+#define JOIN_ROWS EXEC_JOIN_ROWS
 
 /* The role of a product whose factors stay in the format of activations. */
 #define NO_PRODUCT PLAN_N_TENSORS
@@ -27,7 +26,7 @@
 static gboolean
 has (const ExecEvaluator *self, PlanTensorRole role)
 {
-  return role != NO_BIAS && plan_model_tensor (self->model, role, self->vocab).rows > 0;
+  return role != EXEC_NO_BIAS && plan_model_tensor (self->model, role, self->vocab).rows > 0;
 }
 
 /* No array where the model has no such parameter. */
@@ -115,10 +114,6 @@ drop_embedding (ExecEvaluator *self, ExecArray x)
     exec_evaluator_drop (self, x, (ExecArray){ 0 }, x, -1, EXEC_SITE_ATTENTION_BRANCH);
 }
 
-#define EACH EXEC_EACH
-#define SUM_PARTS EXEC_SUM_PARTS
-#define JOIN_ROWS EXEC_JOIN_ROWS
-
 /* The element of one quantiser in an array that has one for each quantiser. No array where scaling
  * is not delayed, or the product's operands are not quantised. */
 static ExecArray
@@ -199,8 +194,8 @@ typedef struct
   gint64 layer, rows, cols;
 } Factor;
 
-/* Factor `which` of a product in the format of products, transposed if the product's inner
- * dimension is not its columns. */
+/* A factor of a product in the format of products, transposed if the product sums over the factor's
+ * rows: the factor itself if it is so already, else a copy in self->factor[which]. */
 static ExecArray
 quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean transposes)
 {
@@ -247,7 +242,7 @@ exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTen
           self, 1, &(Factor){ weight, role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs }, FALSE);
     }
   if (is_added_once (self, bias) && self->tp_rank > 0)
-    bias = NO_BIAS;
+    bias = EXEC_NO_BIAS;
   RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
        inputs, 1);
 }
@@ -326,12 +321,6 @@ exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout,
             m->gated);
 }
 
-static gint64
-up_width (const ExecEvaluator *self)
-{
-  return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
-}
-
 /* The array to which a branch's last product writes: `in`, if a norm reads it, else `branch`. */
 static ExecArray
 branch_end (const ExecEvaluator *self, ExecArray in)
@@ -343,7 +332,7 @@ static void
 post_norm (ExecEvaluator *self, ExecArray in, ExecArray stats, PlanTensorRole gain, gint64 layer)
 {
   if (self->model->post_norms)
-    norm (self, self->branch, stats, in, gain, NO_BIAS, NO_PRODUCT, layer);
+    norm (self, self->branch, stats, in, gain, EXEC_NO_BIAS, NO_PRODUCT, layer);
 }
 
 /* Makes the gradient of the output of a branch's last product from that of the branch. */
@@ -352,7 +341,7 @@ post_norm_bwd (ExecEvaluator *self, ExecArray dout, ExecArray in, ExecArray stat
                PlanTensorRole gain, gint64 layer)
 {
   if (self->model->post_norms)
-    norm_bwd (self, self->dpost, dout, in, stats, gain, NO_BIAS, layer);
+    norm_bwd (self, self->dpost, dout, in, stats, gain, EXEC_NO_BIAS, layer);
 }
 
 static ExecArray
@@ -361,7 +350,7 @@ branch_gradient (const ExecEvaluator *self)
   return self->model->post_norms ? self->dpost : self->dout;
 }
 
-/* The MLP, up to each tensor-parallel rank's partial sum. */
+/* The MLP: its output is a partial sum of each tensor-parallel rank. */
 static void
 mlp (ExecEvaluator *self, gint64 i)
 {
@@ -369,7 +358,7 @@ mlp (ExecEvaluator *self, gint64 i)
   const ExecEvaluatorLayer *l = &self->layers[i];
 
   exec_evaluator_linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
-                         PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+                         PLAN_TENSOR_GATE_UP_BIAS, i, self->up_width, m->hidden);
   exec_evaluator_activate (self, l->activated, l->up, self->rows, m->ffn);
   exec_evaluator_linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN,
                          PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
@@ -389,7 +378,7 @@ mlp_bwd (ExecEvaluator *self, gint64 i)
   exec_evaluator_activate_bwd (self, self->dup, self->dactivated, l->up, self->rows, m->ffn);
   exec_evaluator_linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
                              m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
-                             PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+                             PLAN_TENSOR_GATE_UP_BIAS, i, self->up_width, m->hidden);
 }
 
 static void
@@ -401,7 +390,7 @@ attention_norm (ExecEvaluator *self, gint64 i)
         PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
 }
 
-/* Makes what attention reads from the norm's output. */
+/* Makes queries, keys and values of the norm's output. */
 static void
 heads (ExecEvaluator *self, gint64 i)
 {
@@ -412,7 +401,7 @@ heads (ExecEvaluator *self, gint64 i)
   exec_evaluator_prepare_heads (self, l, i);
 }
 
-/* The projection behind attention, up to each tensor-parallel rank's partial sum. */
+/* The projection behind attention: its output is a partial sum of each tensor-parallel rank. */
 static void
 projection (ExecEvaluator *self, gint64 i)
 {
@@ -492,7 +481,7 @@ scale_embedding (ExecEvaluator *self, ExecArray x)
     RUN_AS (&manner, SCALE, EXEC_OPERANDS (exec_evaluator_own (self, x)), own_size (self));
 }
 
-/* Chunks of rows as the plan has them: results should not depend on it, but kernels may round
+/* Chunks of rows as the plan has them: results should not depend on them, but kernels may round
  * differently for other numbers of rows. */
 static void
 output_layer (ExecEvaluator *self)
@@ -723,7 +712,7 @@ begin_backward (ExecEvaluator *self)
     }
   if (self->chunks == 1)
     exec_evaluator_linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT,
-                               NO_BIAS, 0, self->vocab, m->hidden);
+                               EXEC_NO_BIAS, 0, self->vocab, m->hidden);
   else
     output_chunks_bwd (self);
 }

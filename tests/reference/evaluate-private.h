@@ -33,7 +33,7 @@ typedef struct
   guint64 offset[PLAN_N_TENSORS];
 } ExecEvaluatorTensors;
 
-/* Elements updated by one op: all, or one rank's of a parameter where its moments share a scale. */
+/* What one rank updates of a parameter: its moments in eight bits share a scale. */
 typedef struct
 {
   PlanTensorRole role;
@@ -61,7 +61,7 @@ struct _ExecEvaluator
   gint64 whole_seq; /* tokens of a sequence; `seq` is one context-parallel rank's share */
   guint turn;       /* step of ring attention: keys come from the rank that many places before */
   gint64 counted;   /* tokens of this step, or evaluation, so far whose losses count */
-  gint64 qkv_width, attention_width;
+  gint64 qkv_width, attention_width, up_width;
   ExecConstants constants;
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
   /* Formats of products' factors: activations, weights, gradients. */
@@ -79,7 +79,7 @@ struct _ExecEvaluator
   ExecEvaluatorTensors *in_layer; /* by layer; also where those around them are */
   guint64 parameters;
   ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
-  GArray *parts;                        /* ExecEvaluatorPart: what is updated at once */
+  GArray *parts;                        /* ExecEvaluatorPart, with moments in eight bits; or NULL */
   ExecArray product_raw;                /* weight gradients in fp32, as products add them */
   ExecArray output_raw;                 /* tied: the output layer's part of the table's gradient */
   gint64 chunks;                        /* `loss_chunks`; if several: */
@@ -125,8 +125,8 @@ guint64 exec_evaluator_offset (const ExecEvaluator *self, PlanTensorRole role, g
 /* Where the gradient of a parameter goes before any sum. */
 ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
 
-/* tests/reference/evaluate-source.c: what a parameter begins with; a sequence by its number in the
- * batch; the rate of a step. */
+/* tests/reference/evaluate-source.c (test-gradients.c has its own): what a parameter begins with; a
+ * sequence by its number in the batch; the rate of a step. */
 gboolean exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role,
                                gint64 layer, guint64 first, guint64 count, float *out,
                                GError **error);
@@ -140,8 +140,8 @@ void exec_evaluator_find_parts (ExecEvaluator *self);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
 void exec_evaluator_step (ExecEvaluator *self, ExecArray grad);
 
-/* tests/reference/evaluate-network.c: allocates activations; passes of all peers. The backward pass
- * leaves gradients where exec_evaluator_raw says. */
+/* Allocates activations (evaluate-arrays.c); passes of all peers (evaluate-network.c). The backward
+ * pass leaves gradients where exec_evaluator_raw says. */
 void exec_evaluator_take_activations (ExecEvaluator *self);
 void exec_evaluator_forward (ExecEvaluator *self);
 void exec_evaluator_backward (ExecEvaluator *self);

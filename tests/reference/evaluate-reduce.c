@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the gradients of a micro batch go, and their sums over ranks. Gradients of an expert are
- * summed over the ranks of a stage that have it, in whichever tensor-parallel group they are: rank
- * r has those experts whose place in the expert-parallel group is r % ep. */
+ * summed over the ranks of a stage that have it, in whichever tensor-parallel group they are: those
+ * at one place in their expert-parallel groups, which of rank r is r % ep. */
 #include "config.h"
 
 #include "tests/reference/evaluate-experts.h"
@@ -47,8 +47,7 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   return exec_evaluator_from (self->raw, exec_evaluator_offset (self, role, layer));
 }
 
-/* --- gradients of a micro batch
- * --------------------------------------------------------------------- */
+/* --- gradients of a micro batch ------------------------------------------------------------- */
 
 static void
 cast (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
@@ -106,8 +105,7 @@ exec_evaluator_keep (ExecEvaluator *self)
       keep (self, &self->in_layer[layer].tensor[i], layer);
 }
 
-/* --- sums over ranks ---------------------------------------------------------------------------
- */
+/* --- sums over ranks ------------------------------------------------------------------------ */
 
 /* Parameters that are summed over the same ranks: a whole tensor, or one expert's part of a tensor
  * of all experts. */
@@ -203,7 +201,8 @@ static void
 reduce_step (ExecEvaluator *self, const Range *range)
 {
   const guint replicas = self->ranks / self->inner;
-  const gboolean is_alone = range->is_expert && self->inner * self->tp == self->ep;
+  /* Each rank of a replica has other experts, so that sum_inside had single terms. */
+  const gboolean is_unscaled = range->is_expert && self->inner * self->tp == self->ep;
   g_autofree ExecArray *in = g_new (ExecArray, self->ranks * self->tp);
   g_autofree ExecArray *sent = g_new (ExecArray, self->ranks * self->tp);
 
@@ -221,7 +220,7 @@ reduce_step (ExecEvaluator *self, const Range *range)
       sent[replica] = exec_evaluator_from (self->sent[replica], range->at);
     }
   sum_on_the_wire (self, sum, in, sent, replicas, range->count);
-  if (is_alone)
+  if (is_unscaled)
     scale (self, in[0], range->count);
   for (guint p = 1; range->is_expert && p < self->tp; p++)
     memcpy (exec_evaluator_from (self->peer[p]->main_grad[0], range->at).data, in[0].data,

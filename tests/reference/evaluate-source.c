@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sequences of a step and its learning rate, counted from a run's first step, wherever it was
- * resumed. Batch and sequence length are the same in all steps. */
+/* The sequences of a step, and its learning rate. Steps are counted from the first one of the whole
+ * run, also where it is resumed. Batch and sequence length are the same in all steps. */
 #include "config.h"
 
 #include "exec/data/data.h"
@@ -26,7 +26,7 @@ read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *o
   const guint n = blend->sources->len;
   g_assert (!blend->shuffles_documents);
   const ExecBlendSource *sources = (const ExecBlendSource *)(gpointer)blend->sources->data;
-  const gint64 all = (gint64)blend->period;
+  const gint64 period = (gint64)blend->period;
   g_autofree gint64 *taken = g_new0 (gint64, n);
   guint next = 0;
   for (gint64 at = 0; at <= number; at++)
@@ -35,8 +35,8 @@ read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *o
       for (guint i = 0; i < n; i++)
         {
           const gint64 share = (gint64)sources[i].share;
-          const gint64 end = ((taken[i] + 1) * all + share - 1) / share;
-          if (taken[i] * all / share > at || end >= first_end)
+          const gint64 end = ((taken[i] + 1) * period + share - 1) / share;
+          if (taken[i] * period / share > at || end >= first_end)
             continue;
           first_end = end;
           next = i;
@@ -54,6 +54,9 @@ read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *o
                            out_targets, error);
 }
 
+/* Evaluation has random sequences of its own, behind those of any training. */
+#define FIRST_OF_EVALUATION (G_GINT64_CONSTANT (1) << 48)
+
 static gboolean
 read_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
                gint32 *out_tokens, gint32 *out_targets, gint32 *out_places, GError **error)
@@ -70,7 +73,7 @@ read_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_bat
         place = 0;
     }
   exec_data_sequence (job->seed, job->of->model->vocab,
-                      is_eval ? (G_GINT64_CONSTANT (1) << 48) + number : number, seq, out_tokens,
+                      is_eval ? FIRST_OF_EVALUATION + number : number, seq, out_tokens,
                       out_targets);
   return TRUE;
 }

@@ -119,13 +119,13 @@ exec_evaluator_vocabulary (const ExecEvaluator *self)
 }
 
 static void
-fold (const ExecEvaluator *self, const ExecArray *parts, guint64 count, ExecCommFold all)
+fold (const ExecEvaluator *self, const ExecArray *parts, guint64 count, ExecCommFold reduce)
 {
   g_autofree const void **terms = g_new (const void *, self->tp);
 
   for (guint p = 0; p < self->tp; p++)
     terms[p] = parts[p].data;
-  all (parts[0].data, terms, self->tp, count, parts[0].dtype);
+  reduce (parts[0].data, terms, self->tp, count, parts[0].dtype);
   for (guint p = 1; p < self->tp; p++)
     memcpy (parts[p].data, parts[0].data, plan_dtype_bytes (parts[0].dtype, count));
 }
@@ -231,8 +231,8 @@ exec_evaluator_sum_tables (ExecEvaluator *self)
     }
 }
 
-/* Sums the gradient of a parameter that all ranks have whole, if they saw other tokens or heads.
- * Experts' are sums over all ranks already. */
+/* Sums the gradient of a parameter that all ranks have whole, if each saw only some of the tokens
+ * or heads. Those of experts are sums over all ranks already. */
 static void
 sum_alike (ExecEvaluator *self, const PlanTensor *part, guint64 at)
 {

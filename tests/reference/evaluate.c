@@ -75,6 +75,24 @@ exec_evaluator_run_as (ExecEvaluator *self, PlanOpKind kind, const ExecArray *op
   exec_kernels_cpu.run[kind](&args);
 }
 
+float
+exec_evaluator_get (ExecArray array, gint64 element)
+{
+  const ExecArray at = exec_evaluator_from (array, (guint64)element);
+  float value;
+
+  exec_number_widen (&value, at.data, at.dtype, 1);
+  return value;
+}
+
+void
+exec_evaluator_put (ExecArray array, gint64 element, float value)
+{
+  const ExecArray at = exec_evaluator_from (array, (guint64)element);
+
+  exec_number_narrow (at.data, at.dtype, &value, 1);
+}
+
 static void
 zero (ExecEvaluator *self, ExecArray out, guint64 count)
 {
@@ -386,10 +404,17 @@ is_of_moments (PlanDtype dtype)
 }
 
 static gboolean
+refuse (PlanDtype dtype, GError **error)
+{
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "the reference knows fp32, bf16 and fp16, not %s", plan_dtype_name (dtype));
+  return FALSE;
+}
+
+static gboolean
 check (const ExecEvaluator *self, GError **error)
 {
-  const PlanDtype dtypes[]
-      = { self->compute, self->main_format, self->grad, self->wire, self->avg, self->avg_sq };
+  const PlanDtype trained[] = { self->compute, self->main_format, self->grad, self->wire };
 
   if (self->micro_batches * self->mbs * self->ranks / self->cp != self->gbs)
     {
@@ -399,14 +424,11 @@ check (const ExecEvaluator *self, GError **error)
                    self->gbs, self->mbs, self->ranks);
       return FALSE;
     }
-  for (guint i = 0; i < G_N_ELEMENTS (dtypes); i++)
-    if (!(i < 4 ? is_trained_in (dtypes[i]) : is_of_moments (dtypes[i])))
-      {
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                     "the reference knows fp32, bf16 and fp16, not %s",
-                     plan_dtype_name (dtypes[i]));
-        return FALSE;
-      }
+  for (guint i = 0; i < G_N_ELEMENTS (trained); i++)
+    if (!is_trained_in (trained[i]))
+      return refuse (trained[i], error);
+  if (!is_of_moments (self->avg) || !is_of_moments (self->avg_sq))
+    return refuse (is_of_moments (self->avg) ? self->avg_sq : self->avg, error);
   if (self->parameters > G_MAXUINT / sizeof (float))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
@@ -432,7 +454,7 @@ static void
 read_plan (ExecEvaluator *self, const Plan *plan)
 {
   gint64 strategy = plan->value[PLAN_STRATEGY];
-  gboolean shards;
+  gboolean shards_gradients;
 
   self->gbs = plan->value[PLAN_GBS];
   self->mbs = plan->value[PLAN_MBS];
@@ -456,9 +478,10 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->avg = plan_field_dtype (plan, PLAN_EXP_AVG);
   self->avg_sq = plan_field_dtype (plan, PLAN_EXP_AVG_SQ);
   self->is_sgd = plan->value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_SGD;
-  shards = strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
-  self->reduces_every_micro_batch = shards && self->inner > 1;
-  self->reduces_experts = shards && self->inner * (guint)plan->value[PLAN_TP] > self->ep;
+  shards_gradients
+      = strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  self->reduces_every_micro_batch = shards_gradients && self->inner > 1;
+  self->reduces_experts = shards_gradients && self->inner * (guint)plan->value[PLAN_TP] > self->ep;
   self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
   self->chunks = plan->value[PLAN_LOSS_CHUNKS];
@@ -483,6 +506,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint tp_rank, GErro
   m = self->model;
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * (m->kv_lora > 0 ? m->v_dim : m->head_dim);
+  self->up_width = m->gated ? 2 * m->ffn : m->ffn;
   self->fuses_norms = self->is_delayed && stack->weights.quantised != PLAN_QUANTISED_ON_USE;
   if (tp_rank == 0)
     self->peer = g_new0 (ExecEvaluator *, self->together * self->tp);
@@ -574,9 +598,9 @@ exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError *
   g_auto (ExecResult) result = { 0 };
 
   const gint64 *value = job->of->plan.value;
-  const guint together = (guint)(value[PLAN_TP] * value[PLAN_PP]); /* have the same tokens */
+  const guint same_tokens = (guint)(value[PLAN_TP] * value[PLAN_PP]); /* ranks that have them */
 
-  if (!init (&self, job, ranks / together, 0, error) || !exec_kernels_cpu.open (error)
+  if (!init (&self, job, ranks / same_tokens, 0, error) || !exec_kernels_cpu.open (error)
       || !init_params (&self, error))
     return FALSE;
   exec_evaluator_take_activations (&self);
