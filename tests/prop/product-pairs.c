@@ -4,7 +4,7 @@
  *
  *   product-pairs list        prints them: a number, and what it stands for
  *   product-pairs ranks FILE  prints the numbers of ranks that those in FILE are for
- *   product-pairs run FILE    below an MPI launcher: runs those for as many ranks as there are;
+ *   product-pairs run FILE    under an MPI launcher: runs those for as many ranks as there are;
  * each rank compares what it has with the evaluator's. The evaluator plays all ranks, which takes
  * as long as all of them: each rank evaluates its share of the plans, and leaves what it found in
  * files beside FILE. */
@@ -65,8 +65,8 @@ choose (void)
   GArray *chosen = g_array_new (FALSE, FALSE, sizeof (guint64));
   g_autofree Pairs *pairs = g_new0 (Pairs, 1);
   const guint64 size = product_size (), stride = 7919; /* a prime that is no factor of the size */
-  /* The most new pairs that each point may have, by the order of visits; it only falls. 0: the plan
-   * is refused. */
+  /* A bound on the new pairs of each point, by the order of visits: it only falls as more are met.
+   * 0 where the plan is refused. */
   g_autofree guint8 *most = g_malloc (size);
   g_assert (size % stride != 0);
   memset (most, G_MAXUINT8, size);

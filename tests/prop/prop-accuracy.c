@@ -98,6 +98,7 @@ slow_median (const double *values, guint n)
   return (below + above) / 2;
 }
 
+/* The median error of the repeats of one configuration of a group, if there are any. */
 static double
 slow_configuration (const PlanSample *s, guint n, guint group, guint configuration, gboolean is_abs,
                     gboolean *out_is_there)
@@ -114,6 +115,7 @@ slow_configuration (const PlanSample *s, guint n, guint group, guint configurati
   return found > 0 ? slow_median (errors, found) : 0;
 }
 
+/* The median error of each group's configurations; returns how many groups have samples. */
 static guint
 slow_groups (const PlanSample *s, guint n, gboolean is_abs, double *out)
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Log-uniform, a multiple of 16. */
+/* A multiple of 16, of any magnitude up to 17 thousand. */
 static gint64
 random_size (GRand *rand)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lower bounds of the step time of pipelines against the simulator, where they count more than the
- * work of one stage: last stages with few layers and a costly head, gradients that take longer to
+/* Lower bounds of the step time of pipelines against the simulator, where bounds are above the work
+ * of any single stage: last stages with few layers and a costly head, gradients that take longer to
  * reduce than there is compute beside them. */
 #include "config.h"
 

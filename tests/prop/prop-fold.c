@@ -58,7 +58,8 @@ is_training (const PlanSchedule *schedule)
   return FALSE;
 }
 
-/* The part of a step that an op is in, after the one before. */
+/* The part of a step that an op of kind `kind` is in: that of the op before, of kind `last`, unless
+ * another part begins. */
 static PlanPhase
 phase_after (PlanPhase phase, PlanOpKind last, PlanOpKind kind, gboolean trains)
 {
@@ -146,7 +147,7 @@ assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
                        pairs[p][0], pairs[p][1]);
       assert_same_memory (&s.memory, &trace->memory, seed);
       assert_same_times (schedule, trace, sim_measure_node_ns (workspace), seed);
-      /* The first one would know it from the totals. */
+      /* A new workspace first, since `workspace` knows the time from the totals. */
       const gint64 step_ns = sim_measure_step (schedule, cost, i == 0 ? alone : workspace);
       ck_assert_msg (step_ns == trace->step_ns,
                      "seed %d: by itself %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, seed,
@@ -359,8 +360,10 @@ add_op (PlanSchedule *schedule, PlanOpKind kind, PlanStream stream, gint32 wait,
   op->record = (PlanRef){ .array = record, .loop = -1 };
 }
 
-/* A stream that falls behind from step to step, and is waited for behind a repeat where nothing
- * begins any more: 20 ns a step until it is in the way, and 30 from then on. */
+/* In each step the gather stream has 30 ns of work and the compute stream 20, so that it falls
+ * behind from step to step. Its event is waited for only behind the repeat, by an op behind which
+ * nothing begins: steps take 20 ns until the gather stream is in the way, and 30 ns from then on.
+ */
 START_TEST (falls_behind)
 {
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 1);

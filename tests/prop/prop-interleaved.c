@@ -288,6 +288,7 @@ typedef struct
 
 #define STEPS 6
 
+/* All stages, as they run side by side. */
 typedef struct
 {
   const Pipeline *pipeline;

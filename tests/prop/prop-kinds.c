@@ -66,8 +66,8 @@ elements_given (const TestCase *c, const char *group, double ranks)
   return sum;
 }
 
-/* With the dispatcher allgather, a layer gathers tokens, masks and probabilities, and sums rows;
- * backwards it gathers and sums the gradients of tokens, rows and probabilities. */
+/* With moe_dispatcher=allgather, a layer gathers tokens, masks and probabilities, and sums rows;
+ * the backward pass gathers gradients of rows, and sums those of tokens and probabilities. */
 static void
 check_gathered_tokens (const TestCase *c, int seed, double tokens, gboolean again)
 {
@@ -155,7 +155,7 @@ static const struct
 {
   const char *words;
   gint64 waits; /* in a layer with experts */
-} hosts[] = {
+} waits_of[] = {
   { "ep=2", 1 },
   { "ep=1", 1 },
   { "ep=2 etp=2", 1 },
@@ -199,9 +199,9 @@ START_TEST (host_waits_for_rows_it_does_not_know)
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
   const gint64 micro_batches = 2;
   const gint64 known = host_waits (model, cluster, "ep=2 moe_capacity=1 moe_pad_to_capacity=on");
-  const gint64 waits = host_waits (model, cluster, hosts[_i].words) - known;
-  ck_assert_msg (waits == hosts[_i].waits * model->layers * micro_batches, "%s: %d waits",
-                 hosts[_i].words, (int)waits);
+  const gint64 waits = host_waits (model, cluster, waits_of[_i].words) - known;
+  ck_assert_msg (waits == waits_of[_i].waits * model->layers * micro_batches, "%s: %d waits",
+                 waits_of[_i].words, (int)waits);
 }
 END_TEST
 
@@ -758,7 +758,7 @@ main (void)
   test_add_share (tcase, tokens_go_to_their_experts_and_back, 200);
   test_add_share (tcase, products_are_those_of_the_model, 200);
   tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
-  tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (hosts));
+  tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (waits_of));
   tcase_add_loop_test (tcase, rows_are_moved_op_by_op, 0, G_N_ELEMENTS (moved));
   tcase_add_loop_test (tcase, experts_go_one_by_one, 0, G_N_ELEMENTS (one_by_one));
   tcase_add_loop_test (tcase, shared_experts_go_beside_rows, 0, G_N_ELEMENTS (shared));

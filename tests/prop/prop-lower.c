@@ -287,7 +287,7 @@ static_bytes (const TestCase *c, const Sizes *s)
 }
 
 /* Bytes of each category between steps follow from the strategy and the formats. */
-START_TEST (wide_resting_memory_is_the_formula_s)
+START_TEST (wide_resting_memory_follows_the_plan)
 {
   TestCase c;
   Sizes s;
@@ -385,7 +385,7 @@ gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
 {
   double again, inside;
   if (!s->shards[2]
-      || s->stack->weights.ahead == PLAN_AHEAD_HOOKS) /* that gathers units for nothing */
+      || s->stack->weights.ahead == PLAN_AHEAD_HOOKS) /* whose hooks gather some units in vain */
     return;
   count_recomputed (c, &again, &inside);
   const double r = (double)(s->inner - 1) / (double)s->inner, m = (double)s->m;
@@ -417,7 +417,7 @@ gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
                  "seed %d: %.0f gathered, not %.0f to %.0f\n%s", seed, sent, least, most, words);
 }
 
-/* Wire bytes per step: the table of when each strategy communicates. */
+/* Bytes that are sent in a step follow from when each strategy communicates. */
 START_TEST (wide_traffic_follows_the_strategy)
 {
   TestCase c;
@@ -587,7 +587,7 @@ case_by_size (GRand *rand, const PlanModel *model, const PlanCluster *cluster, i
   return test_case_of (model, cluster, &plan);
 }
 
-/* Collectives of whole buckets: what there must be, and how many of it came. */
+/* Collectives of whole buckets: the sizes that there must be, and how many were seen. */
 typedef struct
 {
   GArray *reduced, *gathered; /* elements of each, in order */
@@ -756,7 +756,7 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
   test_add_share (tcase, wide_schedules_pass_their_check, 600);
-  test_add_share (tcase, wide_resting_memory_is_the_formula_s, 300);
+  test_add_share (tcase, wide_resting_memory_follows_the_plan, 300);
   test_add_share (tcase, wide_traffic_follows_the_strategy, 300);
   test_add_share (tcase, schedules_pass_their_check, 150);
   test_add_share (tcase, only_what_is_computed_again_is_said_to_be, 300);

@@ -172,7 +172,8 @@ new_schedule (const Times *t, gint64 r)
 /* Asserts that the fast simulators agree with the one that goes op by op, and returns the step's
  * time. SimStages gives no answer where something is under way as stages meet: our own runtime may
  * gather and reduce then, and nanotron may reduce gradients of parameters that all ranks hold.
- * `must_tell`: it has to answer. It is not asked where the host does not wait for exchanges. */
+ * `must_tell` says that it must give one. It is not asked where the host does not wait for
+ * exchanges. */
 static gint64
 simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
                const PlanStack *stack, gboolean must_tell, int seed)
@@ -285,6 +286,7 @@ START_TEST (the_fast_simulation_equals_that_of_all_ops)
   pipeline_init (&p, (guint)_i, FALSE);
   const gboolean is_whole = p.of->plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD;
   const gint64 stack = p.of->stack->id;
+  /* Nothing is under way as stages of these stacks meet. */
   const gboolean drains
       = stack == PLAN_STACK_MEGATRON || (stack == PLAN_STACK_NANOTRON && !is_whole);
   simulate_both (p.schedules, p.costs, p.n, p.of->stack, drains, _i);

@@ -206,8 +206,9 @@ START_TEST (hash_tells_plans_apart)
 }
 END_TEST
 
-/* A resolved plan leaves nothing open that has a size, resolves to itself and prints; a refusal
- * names its rule. */
+/* A resolved plan resolves to itself, and its sizes multiply to the batch; a refusal names its
+ * rule.
+ */
 START_TEST (resolving_settles)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);

@@ -120,7 +120,7 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
                                              PLAN_PARAM_GATHER_MXFP8, PLAN_PARAM_GATHER_MXFP8);
 }
 
-/* Of fsdp2, which has few of the settings above. */
+/* Settings of fsdp2, which has few of those above. */
 static void
 random_torch_settings (GRand *rand, Plan *plan, gint64 devices)
 {
@@ -148,7 +148,7 @@ random_expert_case (guint seed, const PlanModel *model, const PlanCluster *clust
   Plan plan;
   for (guint tries = 0; !of; tries++)
     {
-      if (seed % 3 == 2 && tries < 200) /* not all models are of fsdp2 */
+      if (seed % 3 == 2 && tries < 200) /* fsdp2 does not have every model */
         random_torch_settings (rand, &plan, plan_cluster_devices (cluster));
       else
         random_settings (rand, &plan, model, plan_cluster_devices (cluster));

@@ -149,14 +149,14 @@ random_wide_model (guint seed)
       spec = g_strdup_printf ("%s,window=%d,window_every=%d,full_every=%d", plain, window,
                               is_full ? 1 : every, is_full ? every : 0);
     }
-  if (seed % 8 == 6) /* what layers of Llama 4 have, of stacks that know them */
+  if (seed % 8 == 6) /* what layers of Llama 4 have */
     {
       g_autofree char *plain = g_steal_pointer (&spec);
       const char *norms = strstr ("llama mistral qwen2", family) ? ",qk_l2_norm=all" : "";
-      const gboolean turns = !strstr ("gpt2 bloom mpt", family);
+      const gboolean is_rotary = !strstr ("gpt2 bloom mpt", family);
       spec = g_strdup_printf ("%s,nope_every=%d%s%s", plain,
-                              turns ? g_rand_int_range (rand, 0, 5) : 0,
-                              seed % 3 == 0 ? ",window_chunks=on" : "", turns ? norms : "");
+                              is_rotary ? g_rand_int_range (rand, 0, 5) : 0,
+                              seed % 3 == 0 ? ",window_chunks=on" : "", is_rotary ? norms : "");
     }
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)
@@ -298,8 +298,7 @@ random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster
   return of;
 }
 
-/* Ops in a row, each touching one buffer, ordered behind its last user by an event where that ran
- * on another stream. */
+/* Adds some ops, each of which uses one buffer and waits for the event of the buffer's last use. */
 static void
 random_ops (GRand *rand, PlanSchedule *schedule, gint32 buffers, gint32 events, guint n_buffers)
 {
@@ -324,6 +323,7 @@ random_ops (GRand *rand, PlanSchedule *schedule, gint32 buffers, gint32 events, 
     }
 }
 
+/* Allocates and writes every buffer, or frees every one once its last use is over. */
 static void
 each_buffer (PlanSchedule *schedule, PlanOpKind kind, gint32 buffers, gint32 events, guint n)
 {
@@ -385,8 +385,9 @@ random_schedule (guint seed)
   return schedule;
 }
 
-/* What a long schedule is made of: events and buffers by how they are used. */
 #define SPREAD 6 /* furthest that a reference looks ahead of its loop's value */
+
+/* How the events of a long schedule are used. */
 enum
 {
   FIXED,
@@ -396,6 +397,7 @@ enum
   N_USES
 };
 
+/* A long schedule that is being made, its events and its buffers. */
 typedef struct
 {
   GRand *rand;
@@ -483,7 +485,7 @@ long_loop (Long *self, gint64 count, gboolean is_backward)
   plan_schedule_end_repeat (self->schedule);
 }
 
-/* Every element of an array, all at once. */
+/* Allocates or frees every element of `kept` or `hole`. */
 static void
 long_memory_all (Long *self, PlanOpKind kind, gint32 buffer)
 {
@@ -547,7 +549,8 @@ random_long_schedule (guint seed)
   self.depth--;
   plan_schedule_end_repeat (schedule);
   long_ops (&self);
-  if (g_rand_boolean (rand)) /* frees the blocks between holes: which hole lay beside which shows */
+  if (g_rand_boolean (rand)) /* frees the blocks between holes, so that it matters which holes lie
+                                side by side */
     {
       long_memory_all (&self, PLAN_OP_ALLOC, self.hole);
       long_memory_all (&self, PLAN_OP_FREE, self.kept);

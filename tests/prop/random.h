@@ -24,7 +24,7 @@ PlanCase *random_wide_case (guint seed, const PlanModel *model, const PlanCluste
 PlanModel *random_expert_model (guint seed);
 PlanCase *random_expert_case (guint seed, const PlanModel *model, const PlanCluster *cluster);
 
-/* Any schedule that passes its check: random streams, waits and memory. */
+/* A schedule with random streams, waits and memory, which passes its check. */
 PlanSchedule *random_schedule (guint seed);
 
 /* Long repeats in one another, with events and buffers that are fixed, move with either repeat or
