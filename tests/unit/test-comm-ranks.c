@@ -82,7 +82,8 @@ rank_trade_all (Rank *self, guint8 *traded, const guint8 *in, void *stream)
 
   for (guint round = 0; round < 3 && ok; round++)
     {
-      const gboolean down = round<2, up = round> 0;
+      const gboolean down = round < 2;
+      const gboolean up = round > 0;
 
       if (comm->rank > 0)
         ok = comm->ops->trade (comm, down ? traded : NULL, up ? in : NULL, self->count, self->dtype,

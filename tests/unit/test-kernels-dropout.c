@@ -158,8 +158,8 @@ want_factor (const Case *c, guint64 i)
   return factor_of (c->key, token, (guint32)c->dims[3], i % (guint64)c->dims[1], c->rate);
 }
 
-/* The gradient of a sum of products with any numbers is that of the forward pass, which is linear:
- * both use the same factors. */
+/* Dropout multiplies by factors, so its backward pass of a tensor must be its forward pass of the
+ * same tensor. */
 START_TEST (kernels_drop_the_same_elements)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);

@@ -206,7 +206,7 @@ START_TEST (routes_go_by_biases_and_groups)
               PLAN_DTYPE_FP32);
   chosen = map.data;
   slow_route (&pass);
-  check_close (&probs, want, 2e-6, "route"); /* shares depend on scores alone */
+  check_close (&probs, want, 2e-6, "route"); /* probabilities depend on scores alone */
   for (gint64 row = 0; row < rows; row++)
     check_grouped (chosen + row * experts, logits.value + row * experts,
                    is_biased ? bias.value : NULL, experts, topk, groups, open);
@@ -277,7 +277,7 @@ START_TEST (gates_are_those_of_loops)
 }
 END_TEST
 
-/* Rows times their shares. */
+/* Rows times their probabilities. */
 static void
 slow_scale (Pass *pass)
 {
@@ -292,31 +292,30 @@ START_TEST (scaled_rows_are_those_of_loops)
   const guint64 n = (guint64)(rows * cols);
   const PlanDtype format = format_of (_i);
   g_auto (Tensor) in = tensor_random (rand, format, n, 1);
-  g_auto (Tensor) share = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 1);
+  g_auto (Tensor) probs = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 1);
   g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
   g_auto (Tensor) out = tensor_blank (format, n), din = tensor_blank (format, n);
-  g_auto (Tensor) dshare = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
+  g_auto (Tensor) dprobs = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
   g_autofree double *want = g_new (double, n);
-  Pass pass = { { rows, cols }, { in.value, share.value }, NULL, want, n };
+  Pass pass = { { rows, cols }, { in.value, probs.value }, NULL, want, n };
 
-  run_kernel (PLAN_OP_SCALE_ROWS, OPERANDS (&out, &in, &share), pass.dims, format);
+  run_kernel (PLAN_OP_SCALE_ROWS, OPERANDS (&out, &in, &probs), pass.dims, format);
   slow_scale (&pass);
   check_close (&out, want, 2e-6, "scale_rows");
-  run_kernel (PLAN_OP_SCALE_ROWS_BWD, OPERANDS (&din, &dshare, &dout, &in, &share), pass.dims,
+  run_kernel (PLAN_OP_SCALE_ROWS_BWD, OPERANDS (&din, &dprobs, &dout, &in, &probs), pass.dims,
               format);
   g_autofree double *want_din = slow_gradient (slow_scale, &pass, 0, n, dout.value);
-  g_autofree double *want_dshare = slow_gradient (slow_scale, &pass, 1, (guint64)rows, dout.value);
+  g_autofree double *want_dprobs = slow_gradient (slow_scale, &pass, 1, (guint64)rows, dout.value);
   check_close (&din, want_din, 1e-5, "scale_rows_bwd, of rows");
-  check_close (&dshare, want_dshare, 1e-5, "scale_rows_bwd, of shares");
+  check_close (&dprobs, want_dprobs, 1e-5, "scale_rows_bwd, of probabilities");
 }
 END_TEST
 
-/* How many rows each expert has, and the shares of the rows; NULL: biases are added without
- * shares. */
+/* How many rows each expert has, and the rows' probabilities; NULL: biases are added without. */
 static const gint32 *rows_of_experts;
-static const double *shares_of_rows;
+static const double *probs_of_rows;
 
-/* Rows plus the bias of their expert times their share. */
+/* Rows plus the bias of their expert times their probability. */
 static void
 slow_bias (Pass *pass)
 {
@@ -328,12 +327,12 @@ slow_bias (Pass *pass)
     for (gint32 n = 0; n < rows_of_experts[e]; n++, row++)
       for (gint64 c = 0; c < cols; c++)
         pass->out[row * cols + c]
-            += (shares_of_rows ? shares_of_rows[row] : 1) * pass->in[1][e * cols + c];
+            += (probs_of_rows ? probs_of_rows[row] : 1) * pass->in[1][e * cols + c];
 }
 
-/* The biases of the rows' experts times the rows' shares. */
+/* The biases of the rows' experts times the rows' probabilities. */
 static void
-slow_shares (Pass *pass)
+slow_probs (Pass *pass)
 {
   const gint64 cols = pass->dims[1];
   gint64 row = 0;
@@ -352,7 +351,7 @@ START_TEST (biases_are_those_of_loops)
   const gint64 groups = between (rand, 1, 6), cols = between (rand, 1, _i % 4 == 0 ? 300 : 20);
   g_auto (Tensor) counts = tensor_tokens (rand, (guint64)groups, 0, 5);
   const PlanDtype format = format_of (_i), other = format_of (_i / 2);
-  const gboolean has_shares = _i % 3 > 0;
+  const gboolean has_probs = _i % 3 > 0;
   gint64 rows = between (rand, 0, 3);
 
   rows_of_experts = counts.data;
@@ -362,29 +361,28 @@ START_TEST (biases_are_those_of_loops)
   const guint64 n = (guint64)(rows * cols), biases = (guint64)(groups * cols);
   g_auto (Tensor) out = tensor_random (rand, format, n, 1);
   g_auto (Tensor) bias = tensor_random (rand, other, biases, 1);
-  g_auto (Tensor) shares = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 1);
+  g_auto (Tensor) probs = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 1);
   g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
   g_auto (Tensor) dbias = tensor_blank (other, biases);
   g_auto (Tensor) dprobs = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
   g_autofree double *want = g_new (double, n + 1);
   Pass pass = { { rows, cols, groups }, { out.value, bias.value }, NULL, want, n };
 
-  shares_of_rows = has_shares ? shares.value : NULL;
+  probs_of_rows = has_probs ? probs.value : NULL;
   slow_bias (&pass);
-  run_kernel (PLAN_OP_ADD_EXPERT_BIAS, OPERANDS (&out, &bias, &counts, has_shares ? &shares : NULL),
+  run_kernel (PLAN_OP_ADD_EXPERT_BIAS, OPERANDS (&out, &bias, &counts, has_probs ? &probs : NULL),
               pass.dims, format);
   check_close (&out, want, 1e-6, "add_expert_bias");
   run_kernel (PLAN_OP_ADD_EXPERT_BIAS_BWD,
-              OPERANDS (&dbias, &dout, &counts, has_shares ? &shares : NULL, &bias,
-                        has_shares ? &dprobs : NULL),
+              OPERANDS (&dbias, &dout, &counts, has_probs ? &probs : NULL, &bias,
+                        has_probs ? &dprobs : NULL),
               pass.dims, format);
   g_autofree double *want_dbias = slow_gradient (slow_bias, &pass, 1, biases, dout.value);
   check_close (&dbias, want_dbias, 2e-6, "add_expert_bias_bwd");
-  pass.in[0] = shares.value;
-  g_autofree double *want_dshares
-      = slow_gradient (slow_shares, &pass, 0, (guint64)rows, dout.value);
-  if (has_shares)
-    check_close (&dprobs, want_dshares, 2e-6, "add_expert_bias_bwd, of shares");
+  pass.in[0] = probs.value;
+  g_autofree double *want_dprobs = slow_gradient (slow_probs, &pass, 0, (guint64)rows, dout.value);
+  if (has_probs)
+    check_close (&dprobs, want_dprobs, 2e-6, "add_expert_bias_bwd, of probabilities");
 }
 END_TEST
 
@@ -438,9 +436,9 @@ START_TEST (rows_are_sorted_and_come_back)
   g_auto (Tensor) routes = random_routes (rand, rows, experts, topk);
   g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_I32, (guint64)entries);
   g_auto (Tensor) in = tensor_random (rand, format, (guint64)(rows * cols), 1);
-  g_auto (Tensor) shares = tensor_random (rand, format, (guint64)(rows * experts), 1);
+  g_auto (Tensor) probs = tensor_random (rand, format, (guint64)(rows * experts), 1);
   g_auto (Tensor) out = tensor_blank (format, (guint64)(sorted * cols));
-  g_auto (Tensor) row_shares = tensor_blank (PLAN_DTYPE_FP32, (guint64)sorted);
+  g_auto (Tensor) row_probs = tensor_blank (PLAN_DTYPE_FP32, (guint64)sorted);
   g_auto (Tensor) back = tensor_blank (format, (guint64)(rows * cols));
   g_auto (Tensor) dprobs = tensor_blank (PLAN_DTYPE_FP32, (guint64)(rows * experts));
   g_autofree double *want = g_new (double, rows *cols);
@@ -448,20 +446,20 @@ START_TEST (rows_are_sorted_and_come_back)
   gint64 at = 0;
 
   run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&map, &routes, NULL), map_dims, format);
-  run_kernel (PLAN_OP_PERMUTE, OPERANDS (&out, &in, &map, &row_shares, &shares), dims, format);
-  run_kernel (PLAN_OP_UNPERMUTE, OPERANDS (&back, &out, &map, &dprobs, &row_shares), dims, format);
+  run_kernel (PLAN_OP_PERMUTE, OPERANDS (&out, &in, &map, &row_probs, &probs), dims, format);
+  run_kernel (PLAN_OP_UNPERMUTE, OPERANDS (&back, &out, &map, &dprobs, &row_probs), dims, format);
   for (gint64 e = 0; e < experts; e++)
     {
       const gint64 first = at;
       for (gint64 row = 0; row < rows; row++)
         {
           const gboolean goes = ((const guint8 *)routes.data)[row * experts + e];
-          const double share = tensor_get (&shares, (guint64)(row * experts + e));
+          const double prob = tensor_get (&probs, (guint64)(row * experts + e));
           for (gint64 c = 0; goes && c < cols; c++)
             ck_assert (tensor_get (&out, (guint64)(at * cols + c))
                        == tensor_get (&in, (guint64)(row * cols + c)));
-          ck_assert (!goes || tensor_get (&row_shares, (guint64)at) == share);
-          ck_assert (tensor_get (&dprobs, (guint64)(row * experts + e)) == (goes ? share : 0));
+          ck_assert (!goes || tensor_get (&row_probs, (guint64)at) == prob);
+          ck_assert (tensor_get (&dprobs, (guint64)(row * experts + e)) == (goes ? prob : 0));
           at += goes;
         }
       ck_assert_int_eq (counts[e], at - first);
@@ -475,8 +473,7 @@ END_TEST
 /* The buffers of one of several ranks. */
 typedef struct
 {
-  Tensor routes, map, in, shares, out, row_shares, came, came_shares, counts, sort, rows,
-      rows_shares;
+  Tensor routes, map, in, probs, out, row_probs, came, came_probs, counts, sort, rows, rows_probs;
 } Rank;
 
 static void
@@ -525,18 +522,18 @@ begin_rank (GRand *rand, const Sizes *s)
   Rank self = { .routes = random_routes (rand, ROWS, s->experts, TOPK),
                 .map = tensor_blank (i, (guint64)s->entries),
                 .in = tensor_random (rand, f, ROWS * COLS, 1),
-                .shares = tensor_random (rand, f, (guint64)(ROWS * s->experts), 1),
+                .probs = tensor_random (rand, f, (guint64)(ROWS * s->experts), 1),
                 .out = tensor_blank (f, sorted * COLS),
-                .row_shares = tensor_blank (f, sorted),
+                .row_probs = tensor_blank (f, sorted),
                 .came = tensor_blank (f, sorted * COLS),
-                .came_shares = tensor_blank (f, sorted),
+                .came_probs = tensor_blank (f, sorted),
                 .counts = tensor_blank (i, (guint64)s->experts),
                 .sort = tensor_blank (i, (guint64)s->sort_entries),
                 .rows = tensor_blank (f, sorted * COLS),
-                .rows_shares = tensor_blank (f, sorted) };
+                .rows_probs = tensor_blank (f, sorted) };
   run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&self.map, &self.routes, NULL), map_dims, f);
   run_kernel (PLAN_OP_PERMUTE,
-              OPERANDS (&self.out, &self.in, &self.map, &self.row_shares, &self.shares), dims, f);
+              OPERANDS (&self.out, &self.in, &self.map, &self.row_probs, &self.probs), dims, f);
   return self;
 }
 
@@ -549,7 +546,7 @@ end_rank (Rank *ranks, gint64 r, const Sizes *s)
   Rank *self = &ranks[r];
   exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came), G_STRUCT_OFFSET (Rank, out), 0,
             ROOM * COLS * sizeof (float));
-  exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came_shares), G_STRUCT_OFFSET (Rank, row_shares),
+  exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came_probs), G_STRUCT_OFFSET (Rank, row_probs),
             0, ROOM * sizeof (float));
   exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, counts), G_STRUCT_OFFSET (Rank, map),
             (gsize)(s->entries - s->experts) * sizeof (gint32), (gsize)s->each * sizeof (gint32));
@@ -557,8 +554,8 @@ end_rank (Rank *ranks, gint64 r, const Sizes *s)
               PLAN_DTYPE_FP32);
   run_kernel (
       PLAN_OP_PERMUTE,
-      OPERANDS (&self->rows, &self->came, &self->sort, &self->rows_shares, &self->came_shares),
-      dims, PLAN_DTYPE_FP32);
+      OPERANDS (&self->rows, &self->came, &self->sort, &self->rows_probs, &self->came_probs), dims,
+      PLAN_DTYPE_FP32);
 }
 
 /* Checks an expert's rows from row `at` on, those of every rank in turn; returns the row behind
@@ -574,8 +571,8 @@ check_expert (const Rank *ranks, gint64 n, const Rank *self, gint64 experts, gin
         for (gint64 c = 0; c < COLS; c++)
           ck_assert (tensor_get (&self->rows, (guint64)(at * COLS + c))
                      == ranks[from].in.value[row * COLS + c]);
-        ck_assert (tensor_get (&self->rows_shares, (guint64)at)
-                   == ranks[from].shares.value[row * experts + e]);
+        ck_assert (tensor_get (&self->rows_probs, (guint64)at)
+                   == ranks[from].probs.value[row * experts + e]);
         at++;
       }
   return at;

@@ -666,8 +666,6 @@ write_compute (GString *text, const Plan *plan)
                   g_str_has_prefix (compute, "fp8-") ? compute + 4 : compute);
       write_flag (text, PLAN_MEGATRON_FP8_PARAM, gathers ? "on" : "off");
     }
-  else
-    return;
 }
 
 static char *

@@ -87,7 +87,7 @@ static const struct
   { "gemma3-4b", G_GUINT64_CONSTANT (3880263168), "huggingface.co/google/gemma-3-4b-pt" },
   { "gemma3-12b", G_GUINT64_CONSTANT (11766034176), "huggingface.co/google/gemma-3-12b-pt" },
   { "gemma3-27b", G_GUINT64_CONSTANT (27009346304), "huggingface.co/google/gemma-3-27b-pt" },
-  /* with what reads images 108641793536 and 401583781376; transformers makes this of the text */
+  /* the text part, as transformers makes it: without the 871932416 parameters that read images */
   { "llama4-scout", G_GUINT64_CONSTANT (107769861120),
     "huggingface.co/meta-llama/Llama-4-Scout-17B-16E less 871932416" },
   { "llama4-maverick", G_GUINT64_CONSTANT (400711848960),
@@ -236,7 +236,8 @@ START_TEST (layer_has_these_tensors)
 }
 END_TEST
 
-/* Of those behind dense_layers, every moe_every-th of all. */
+/* Layers with experts are behind dense_layers, and their numbers, counted from 1 in the whole
+ * model, are multiples of moe_every. */
 START_TEST (layers_with_experts)
 {
   static const struct
@@ -553,7 +554,7 @@ START_TEST (properties_print_short)
 END_TEST
 
 /* Every key is documented, printed and read back by its name. */
-START_TEST (keys_are_the_text_s)
+START_TEST (keys_are_those_of_the_text)
 {
   guint n;
   const PlanModelKey *keys = plan_model_keys (&n);
@@ -783,7 +784,7 @@ main (void)
   tcase_add_test (tcase, flops_of_every_kind);
   tcase_add_test (tcase, family_brings_its_properties);
   tcase_add_test (tcase, properties_print_short);
-  tcase_add_test (tcase, keys_are_the_text_s);
+  tcase_add_test (tcase, keys_are_those_of_the_text);
   tcase_add_loop_test (tcase, shape_of_llama, 0, G_N_ELEMENTS (shapes));
   tcase_add_test (tcase, dimensions_are_read_and_printed);
   tcase_add_test (tcase, optional_dimensions);

@@ -77,7 +77,7 @@ static const struct
   guint size;
   gboolean ok;
 } groups[] = {
-  { "aabb", 2, TRUE },   { "abab", 2, FALSE },    { "aabb", 4, TRUE /* there is no room */ },
+  { "aabb", 2, TRUE },   { "abab", 2, FALSE },    { "aabb", 4, TRUE /* no host has room for 4 */ },
   { "aaab", 2, FALSE },  { "aaaabbbb", 2, TRUE }, { "abababab", 4, FALSE },
   { "aabbaa", 2, TRUE }, { "a", 1, TRUE },
 };

@@ -230,7 +230,7 @@ END_TEST
 int
 main (void)
 {
-  Suite *suite = suite_create ("lead");
+  Suite *suite = suite_create ("record-stream");
   TCase *tcase = tcase_create ("hand-computed");
   tcase_add_test (tcase, comes_free_when_the_device_is_there);
   tcase_add_test (tcase, the_queue_bounds_the_lead);

@@ -149,7 +149,7 @@ START_TEST (row_is_a_plan)
 }
 END_TEST
 
-/* Remarks on what a row's columns cannot express. */
+/* Rows that are no plan say why. */
 START_TEST (other_rows_say_why)
 {
   static const struct

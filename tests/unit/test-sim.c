@@ -153,7 +153,8 @@ START_TEST (links_are_shared_evenly)
 }
 END_TEST
 
-/* Memory: 700 and 600 of 1000; the later one keeps 400, not less than half. */
+/* Of 1000 of the memory's bandwidth the first op uses 600. The later one wants 700: 400 are left,
+ * but it gets at least half, 500. */
 START_TEST (memory_is_shared_by_need)
 {
   const SimLoad loads[]
@@ -206,7 +207,8 @@ START_TEST (sums_say_what_is_slowed_at_least)
   ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 333 + 48);
   /* Two of them lose what both take, two thirds at most. */
   beside[0] = stream_of (collective, 101);
-  beside[1] = stream_of ((SimLoad){ { 125 } }, 300); /* of these 128 beside copies, for nothing */
+  beside[1]
+      = stream_of ((SimLoad){ { 125 } }, 300); /* 128 ns of it lie beside copies and cost nothing */
   ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 25 + 21);
   beside[0] = beside[1] = stream_of ((SimLoad){ { 900 } }, 30);
   ck_assert_int_eq (sim_slowdown_slowing_ns (&chain, beside), 0); /* copies feel nothing of it */
