@@ -13,7 +13,7 @@ static guint64 n_inputs, n_accepted;
 static GBytes *announced, *kept[KEPT];
 static guint n_kept;
 
-/* Not by stdio: a fuzzer may have turned its streams away from what it tests. */
+/* Not by stdio, whose streams a fuzzer may have replaced to silence what it tests. */
 static void
 print (void)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole commands: the text has parts that begin with a line "== NAME", which become files and words
- * of command lines. What is about a plan is shown, simulated, lowered, emitted, compared and asked
- * about; what is to be imported goes through a store and out of it again. Every command is done, or
- * says why not. */
+ * of command lines. A text about a plan is shown, simulated, lowered, emitted, compared and
+ * queried; one with a part to import goes into a store and out of it again. Every command is done,
+ * or says why not. */
 #include "config.h"
 
 #include "cli/io/commands.h"
@@ -19,7 +19,8 @@ int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size);
 
 typedef int (*Command) (int argc, char **argv, GError **error);
 
-/* What is imported has no option of its own. Without a file: the part's first line is the value. */
+/* A part is written to its file, which becomes the value of its option; where there is no file, the
+ * part's first line is the value. What is imported has no option. */
 static const struct
 {
   const char *name, *option, *file;
@@ -37,14 +38,15 @@ static const struct
 };
 
 #define STORE "store.db"
-/* Of the inputs, by their text: of what takes long, and longer. */
+/* Slow commands run for one input in so many, chosen by a hash of its text; searches from a script
+ * for Megatron-LM, which take longest, for fewer. */
 #define ONE_IN 64
 #define ONE_OF_SCRIPTS_IN 512
 
 static char *folder;
 static gboolean has_import;
 static guint32 hash; /* of the text */
-static char *why;    /* the last command was not done */
+static char *why;    /* message of the last command that failed */
 
 static void
 remove_files (void)
@@ -66,7 +68,7 @@ leave (void)
   g_rmdir (folder);
 }
 
-/* Its own folder, in memory where that is one. */
+/* Makes this process's own folder, in memory where /dev/shm is. */
 static void
 make_folder (void)
 {
@@ -79,26 +81,25 @@ make_folder (void)
   atexit (leave);
 }
 
-/* Writes the part, or takes its first line as a word; FALSE: it is none of those above. */
-static gboolean
+/* Writes the part's file, or takes its first line as a word. A part of another name is left out. */
+static void
 take_part (const char *name, const char *text, gsize length, GPtrArray *words)
 {
   guint i = 0;
   while (i < G_N_ELEMENTS (parts) && !g_str_equal (parts[i].name, name))
     i++;
   if (i == G_N_ELEMENTS (parts))
-    return FALSE;
+    return;
   const char *const of_file = g_str_equal (name, "topology") ? "h100-80gb@topology" : parts[i].file;
   g_autofree char *value = of_file ? g_strdup (of_file) : g_strndup (text, strcspn (text, "\n"));
-  if (!parts[i].file && strpbrk (value, "/@")) /* no file of this machine's */
-    return FALSE;
+  if (!parts[i].file && strpbrk (value, "/@")) /* might name a file of this machine */
+    return;
   if (parts[i].file && !g_file_set_contents (parts[i].file, text, (gssize)length, NULL))
     abort ();
   if (!parts[i].option)
     has_import = TRUE;
   else
     g_ptr_array_add (words, g_strdup_printf ("%s=%s", parts[i].option, value));
-  return TRUE;
 }
 
 static gboolean
@@ -110,7 +111,7 @@ has (const GPtrArray *words, const char *option)
   return FALSE;
 }
 
-/* Words of command lines; what the text does not say is some usual thing. */
+/* Words of command lines. Model, cluster and batch are usual ones where the text has none. */
 static GPtrArray *
 take_parts (const char *text)
 {
@@ -194,7 +195,7 @@ import (const GPtrArray *words)
     return FALSE;
   if (!g_file_test (STORE, G_FILE_TEST_EXISTS)) /* there were no rows */
     return FALSE;
-  if (!DO (db, NULL, "--db=" STORE, "check")) /* it was checked when it was taken */
+  if (!DO (db, NULL, "--db=" STORE, "check")) /* the import checked it already */
     {
       dprintf (STDERR_FILENO, "%s\n", why);
       abort ();
@@ -214,7 +215,8 @@ try (const char *text)
   return has_import ? import (words) : plan (words);
 }
 
-/* In the folder, and with nothing printed: sanitizers write to the file number. */
+/* Runs in the folder, with stdout and stderr silenced; sanitizers write to the file descriptor, so
+ * what they report is seen. */
 int
 LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run reads beside its plan. The text has parts that begin with a line "== NAME": a model,
- * and the header of a file of weights; or a manifest and the header of its checkpoint's only file;
- * or the numbers of an index of tokens. They are written with data of the length that they speak
- * of, and a true digest. What opens is read to its end, and weights are exported. */
+/* Files that a run reads beside its plan. The text has parts that begin with a line "== NAME": a
+ * model, and the header of a file of weights; or a manifest and the header of its checkpoint's only
+ * file; or the numbers of an index of tokens. The files are written with as much data as their
+ * headers declare, and a true digest. A file that opens is read to its end, and weights are
+ * exported. */
 #include "config.h"
 
 #include "exec/data/tokens.h"
@@ -59,7 +60,7 @@ make_folder (void)
   atexit (leave);
 }
 
-/* The body of a part; the caller frees. NULL: there is none. */
+/* The body of a part, or NULL where there is none; the caller frees. */
 static char *
 find_part (const char *text, const char *name)
 {
@@ -81,7 +82,7 @@ write_file (const char *name, const void *data, gsize length)
     abort ();
 }
 
-/* The last number of the header's text that data can be as long as. */
+/* The length of the data that a header declares: the largest number in it, up to MOST_BYTES. */
 static gsize
 find_length (const char *header)
 {
@@ -96,7 +97,7 @@ find_length (const char *header)
   return length;
 }
 
-/* Numbers that are finite in every format. The caller frees. */
+/* A file of weights with that header. Its numbers are finite in every format. The caller frees. */
 static GByteArray *
 make_tensors (const char *header)
 {
@@ -176,7 +177,8 @@ try_checkpoint (const char *manifest, const char *header)
   return model && plan_model_parameters (model) <= MOST_BYTES && try_weights (model, folder);
 }
 
-/* Lengths of sequences, and how many there are up to the end of each document, as words. */
+/* An index of tokens. The texts are numbers: lengths of sequences, and how many sequences there are
+ * up to the end of each document. */
 static GByteArray *
 make_index (const char *lengths, const char *documents, guint64 *out_tokens)
 {

@@ -42,7 +42,7 @@ int
 LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {
   g_autofree char *text = g_strndup ((const char *)data, size);
-  if (!g_utf8_validate (text, -1, NULL)) /* as whoever reads the file has found out */
+  if (!g_utf8_validate (text, -1, NULL)) /* refused where the file is read */
     return 0;
   g_autofree char *dump = import_and_dump (text);
   fuzz_count (dump != NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What parses is as large as it says, and none of it is counted twice. */
+/* What parses is as large as its counts say, and has no more tokens than its sequences can hold. */
 #include "config.h"
 
 #include "exec/data/indexed.h"

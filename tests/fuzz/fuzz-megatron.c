@@ -17,7 +17,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   g_autofree char *text = g_strndup ((const char *)data, size);
   g_autoptr (GError) error = NULL;
   g_auto (PlanMegatron) megatron = { 0 };
-  const gint64 date = size % 2 ? 20260310 : 0;
+  const gint64 date = size % 2 ? 20260310 : 0; /* of Megatron-LM: an older version, or the newest */
   if (plan_megatron_parse (text, "fuzz", date, &megatron, &error) == (error != NULL))
     abort ();
   fuzz_count (!error);

@@ -30,7 +30,8 @@ take (PlanRunRow *row, const char *wrong, gpointer user_data)
     abort ();
   for (guint q = 0; q < PLAN_N_RUN_QUANTITIES; q++)
     if (!(row->measured[q] >= 0)
-        || (row->measured[q] > 0 && !isfinite (1e200 / row->measured[q]))) /* an error in percent */
+        || (row->measured[q] > 0
+            && !isfinite (1e200 / row->measured[q]))) /* errors in percent stay finite */
       abort ();
   n_rows += row->skipped ? 0 : 1;
   g_autofree char *plan = plan_print (&row->plan);

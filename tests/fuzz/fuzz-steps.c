@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A log of steps: what is read has runs whose steps go up, and times that are not negative; a log
- * that breaks off anywhere behind a line says the same of what is before. */
+/* A log of steps: what is read has runs whose steps go up, and times that are not negative. A log
+ * that breaks off behind its last whole line is read, too, and has no more steps. */
 #include "config.h"
 
 #include "planner/runs/step-log.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store that is made of the text (SQL, JSON or CSV), some of whose cells are then changed behind
- * its back, as damage and other programs do: whoever reads it gets an answer or an error. Which
- * cells they are follows from the text. */
+/* A store that is made of the text (SQL, JSON or CSV), some of whose columns are then set to values
+ * that the store itself would refuse, as damage and other programs do: whoever reads it gets an
+ * answer or an error. Which columns and values they are follows from the text. */
 #include "config.h"
 
 #include "db/clusters.h"
@@ -23,7 +23,7 @@
 
 int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size);
 
-#define ROUNDS 4
+#define ROUNDS 4 /* of other columns and values, with one text */
 
 static const char *const values[] = { "NULL",
                                       "''",
@@ -48,7 +48,7 @@ static const char *const values[] = { "NULL",
                                       "hex(zeroblob(70000))",
                                       "replace(hex(zeroblob(9)), '0', '[')" };
 
-/* One text of the store's own; NULL where there is none. */
+/* The first column of a query's first row; NULL where there is none. */
 static char *
 ask (DbStore *store, const char *sql)
 {
@@ -61,7 +61,8 @@ ask (DbStore *store, const char *sql)
   return text;
 }
 
-/* Any cell, of any table; by SQLite's own random rows it would not be the same every time. */
+/* Sets a random column of a random table to one value. SQLite's own random numbers would not be the
+ * same every time. */
 static void
 tamper (DbStore *store, GRand *rand)
 {
@@ -82,7 +83,7 @@ tamper (DbStore *store, GRand *rand)
   db_store_exec (store, update, NULL);
 }
 
-/* Done, or an error that says why not. */
+/* A call is done, or sets an error. */
 static void
 check (gboolean is_done, GError *const *error)
 {
@@ -179,7 +180,7 @@ read_all (DbStore *store)
   check (db_store_dump (store, append, dump, &error), &error);
 }
 
-/* FALSE: the text is refused. */
+/* Returns FALSE where the text is refused. */
 static gboolean
 try_store (const char *text, GRand *rand)
 {

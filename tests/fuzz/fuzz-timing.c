@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of an op, a shape and its formats, a tab between them: what parses prints as the same, and
- * what it took is found again, longer where it is larger. */
+/* Rows of an op, a shape and its formats, with tabs between: what parses prints as the same, and a
+ * time that is found for it is above 0. */
 #include "config.h"
 
 #include "sim/cost/timings.h"

@@ -10,7 +10,7 @@
 #define MOST_CHANGES 4
 #define DEEP 100000
 
-/* What cells and values should not be, or just may be. */
+/* Values that are hardly legal, or hardly illegal. */
 static const char *const nasty[] = { "",
                                      "  ",
                                      "0",
@@ -117,7 +117,7 @@ is_separator (const Piece *piece)
   return piece->length == 1 && !is_word (*piece->text);
 }
 
-/* A word or quoted text, where there is one. */
+/* The index of a random piece: most often of a word or quoted text. */
 static guint
 choose (GRand *rand, GArray *pieces)
 {
@@ -131,7 +131,7 @@ choose (GRand *rand, GArray *pieces)
   return i;
 }
 
-/* In place of a quoted text its quotes stay, every other time. */
+/* Puts a nasty value in place of a piece; of a quoted text the quotes stay every other time. */
 static void
 replace (GRand *rand, GArray *pieces, GStringChunk *made)
 {
@@ -143,7 +143,7 @@ replace (GRand *rand, GArray *pieces, GStringChunk *made)
   *piece = (Piece){ text, strlen (text) };
 }
 
-/* A number near another is more often taken than one that is far off. */
+/* Changes a number: most often to one near it, which is accepted more often than one far off. */
 static void
 renumber (GRand *rand, GArray *pieces, GStringChunk *made)
 {
@@ -171,7 +171,7 @@ remove_some (GRand *rand, GArray *pieces)
   g_array_remove_range (pieces, i, MIN (n, pieces->len - i));
 }
 
-/* From the line's first piece to its last, the line break included. */
+/* Finds the pieces of the line that piece `near` is in, with its line break. */
 static void
 find_line (GArray *pieces, guint near, guint *out_first, guint *out_n)
 {
@@ -184,7 +184,7 @@ find_line (GArray *pieces, guint near, guint *out_first, guint *out_n)
   *out_n = MIN (end + 1, pieces->len) - first;
 }
 
-/* Some pieces, or a line, once more at another place. */
+/* Repeats a piece, or a line, at another place. */
 static void
 copy_some (GRand *rand, GArray *pieces)
 {
@@ -225,7 +225,8 @@ skip_blanks (GArray *pieces, guint i)
   return i;
 }
 
-/* Behind an element: a word, a quoted text or all within brackets; with "name:" before it. */
+/* The index behind an element that begins at a piece: behind a word, a quoted text or all within
+ * brackets; where that is a name with a colon, behind its value, too. */
 static guint
 end_of_element (GArray *pieces, guint i)
 {
@@ -247,7 +248,7 @@ end_of_element (GArray *pieces, guint i)
     }
 }
 
-/* Any piece, or what begins with brackets. */
+/* The index of any piece, or of a bracket that opens. */
 static guint
 choose_element (GRand *rand, GArray *pieces)
 {
@@ -259,8 +260,8 @@ choose_element (GRand *rand, GArray *pieces)
   return i;
 }
 
-/* An element as another one of a list, with the comma; every other time it leaves its own place,
- * and now and then does no more than that. */
+/* Copies an element, and a comma, to another place. Every other time it is removed from its own
+ * place first, and in a quarter of these not inserted again. */
 static void
 transplant (GRand *rand, GArray *pieces)
 {
@@ -281,7 +282,7 @@ transplant (GRand *rand, GArray *pieces)
   g_array_insert_vals (pieces, to, copy, n);
 }
 
-/* One letter of a name: what was meant is near. */
+/* Changes one letter: messages that say which name may have been meant are tried. */
 static void
 misspell (GRand *rand, GArray *pieces, GStringChunk *made)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer's hook: it changes bytes as it knows how, or cells, keys and lines (mutate.h), as the
- * seed says. */
+/* libFuzzer's hook for changes of an input: depending on the seed, libFuzzer itself changes bytes,
+ * or fuzz_mutate changes cells, keys and lines. */
 #include "config.h"
 
 #include "tests/fuzz/accepted.h"
@@ -13,7 +13,8 @@
 size_t LLVMFuzzerMutate (uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator (uint8_t *data, size_t size, size_t max_size, unsigned int seed);
 
-/* Whatever was found to be new is changed further, or, every other time, what was accepted. */
+/* Changes `data`, which libFuzzer chose as it reached new code, or, every other time, one of the
+ * last inputs that were accepted. */
 size_t
 LLVMFuzzerCustomMutator (uint8_t *data, size_t size, size_t max_size, unsigned int seed)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Feeds a fuzzer's entry point every file of its corpus, so that make check replays what fuzzing
+ * once found, with any compiler; and texts like each of them, the same every time. The program's
+ * own name says which corpus: replay-model.tap reads corpus/model. */
 #include "config.h"
 
-/* Feeds a fuzzer's entry point every file of its corpus, so that make check replays what fuzzing
- * once found, with any compiler, and texts like each of them, the same every time. The program's
- * own name says which: replay-model.tap reads corpus/model. */
 #include "tests/fuzz/mutate.h"
 
 #include <glib.h>
@@ -37,7 +37,7 @@ compare_names (gconstpointer a, gconstpointer b)
   return strcmp (*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The corpus in the order of its names, which every machine has. */
+/* The names of the corpus, sorted: folders are listed in another order on each machine. */
 static GPtrArray *
 list_files (const char *folder, GError **error)
 {
@@ -56,7 +56,8 @@ try_mutants (const char *name, const char *text, gsize size, guint n)
     {
       gsize length;
       g_autofree char *other = fuzz_mutate (text, size, seed, &length);
-      g_print ("# %s changed by seed %u\n", name, seed); /* before it runs, as above */
+      g_print ("# %s changed by seed %u\n", name,
+               seed); /* before it runs: a crash leaves its seed */
       LLVMFuzzerTestOneInput ((const uint8_t *)other, length);
     }
 }
