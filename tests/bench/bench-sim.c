@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE_US 20000 /* a figure is the best of some runs of that long: undisturbed */
+#define SAMPLE_US 20000 /* a figure is the best of SAMPLES that long: the least disturbed one */
 #define SAMPLES 5
 
 typedef struct
@@ -118,7 +118,7 @@ score (Case *self, SimWorkspace *workspace)
   measure_bytes (self, workspace);
 }
 
-/* Plans that share their schedule with the one before; that share nothing. */
+/* What is done for a plan that shares its schedule with the one before. */
 static void
 score_again (Case *self, SimWorkspace *workspace)
 {
@@ -127,6 +127,7 @@ score_again (Case *self, SimWorkspace *workspace)
   score (self, workspace);
 }
 
+/* What is done for a plan that shares nothing. */
 static void
 score_from_nothing (Case *self, SimWorkspace *workspace)
 {
@@ -134,7 +135,7 @@ score_from_nothing (Case *self, SimWorkspace *workspace)
   score_again (self, workspace);
 }
 
-/* Memory is known, too: what a schedule holds, a search finds once (advise/score.c). */
+/* The schedule's memory is known, too, as a search finds it once (advise/score.c). */
 static void
 score_shared (Case *self, SimWorkspace *workspace)
 {
@@ -143,7 +144,7 @@ score_shared (Case *self, SimWorkspace *workspace)
   measure_step (self, workspace);
 }
 
-/* And so are costs: time is walked and nothing else. */
+/* Costs are known, too: only the time is simulated. */
 static void
 score_time (Case *self, SimWorkspace *workspace)
 {
@@ -152,7 +153,7 @@ score_time (Case *self, SimWorkspace *workspace)
 
 typedef void (*Work) (Case *self, SimWorkspace *workspace);
 
-/* Microseconds that it takes, undisturbed. */
+/* Microseconds that some work takes: the best of some samples. */
 static double
 time_of (Work what, Case *self, SimWorkspace *workspace, guint samples)
 {
@@ -200,7 +201,7 @@ typedef struct
 {
   Case *c;
   SimWorkspace *workspace;
-  GHashTable *scores, *helds; /* Plan, distilled -> PlanScore; guint64, without communicators */
+  GHashTable *scores, *held; /* Plan, distilled -> PlanScore; guint64, without communicators */
   Plan keys[RECENT];
   PlanSchedule *schedules[RECENT];
   guint n_lowered, n_held, n_simulated;
@@ -228,19 +229,19 @@ static guint64
 find_bytes (Candidates *self, const Plan *key)
 {
   const Case *c = self->c;
-  const guint64 *held = g_hash_table_lookup (self->helds, key);
+  const guint64 *known = g_hash_table_lookup (self->held, key);
   const guint64 outside = plan_bound_communicator_bytes (c->of);
   guint64 bytes;
   gboolean is_settled;
-  if (held)
-    return *held + outside;
+  if (known)
+    return *known + outside;
   self->n_held++;
   if (!sim_measure_device_bytes (c->schedule, c->cost, c->of->stack, G_MAXUINT64, self->workspace,
                                  &bytes, &is_settled, NULL))
     return G_MAXUINT64;
   const guint64 rest = bytes - outside;
   if (is_settled)
-    g_hash_table_insert (self->helds, g_memdup2 (key, sizeof *key), g_memdup2 (&rest, sizeof rest));
+    g_hash_table_insert (self->held, g_memdup2 (key, sizeof *key), g_memdup2 (&rest, sizeof rest));
   return bytes;
 }
 
@@ -291,9 +292,9 @@ print_candidates (const char *model, const char *cluster, const char *words,
   g_auto (PlanSearchResult) result = { 0 };
   g_autoptr (GHashTable) scores
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
-  g_autoptr (GHashTable) helds
+  g_autoptr (GHashTable) held
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
-  Candidates all = { .c = &c, .workspace = workspace, .scores = scores, .helds = helds };
+  Candidates all = { .c = &c, .workspace = workspace, .scores = scores, .held = held };
   gboolean pinned[PLAN_N_FIELDS] = { FALSE };
   prepare (&c, model, cluster, words);
   g_clear_pointer (&c.schedule, plan_schedule_free);
@@ -348,7 +349,8 @@ print_rates (const char *model, const char *cluster, const char *words, SimWorks
 
 #define MAX_POINTS 8
 
-/* What grows, each format with at most one number, the same for all. */
+/* What grows: `model`, `cluster` and `words` are formats, one of which has a number, points[i] *
+ * scale. */
 typedef struct
 {
   const char *name, *model, *cluster, *words;
@@ -382,7 +384,7 @@ static const char *const variants[] = {
   "strategy=optim_grads_params double_buffer=on tp=4",
 };
 
-/* Of one plan along a curve. */
+/* What one plan takes at each point of a curve. */
 typedef struct
 {
   double step_us[MAX_POINTS], bytes_us[MAX_POINTS];
@@ -414,14 +416,15 @@ follow (const Curve *curve, const char *variant, SimWorkspace *workspace)
   return growth;
 }
 
-/* Its repeats are certified where more of them are not gone through. */
+/* Whether repeats are certified: more of them are not walked. */
 static gboolean
 is_certified (const Curve *curve, const Growth *growth)
 {
   return growth->walked[curve->n - 1] < 2 * growth->walked[0];
 }
 
-/* Together, as ratios to the first point. */
+/* Prints the sums over the variants that are certified, or over the others, as ratios to the first
+ * point. */
 static void
 print_growth (const Curve *curve, const Growth *growths, gboolean certified)
 {
@@ -486,8 +489,9 @@ static const struct
                  { "totals", measure },
                  { "step", score_time } };
 
-/* PLAN WHAT TIMES: does that to one plan so often, for counting instructions; says which plan where
- * that is never. "search": the plans of one, whatever that plan is. */
+/* For counting instructions: does the work of that name for one plan so often; where that is never,
+ * prints the plan. "search" scores the plans of a search for the plan's model, cluster and batch.
+ */
 static void
 repeat (guint plan, const char *what, guint64 times, SimWorkspace *workspace)
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Instructions of one simulation of each plan that bench-sim knows by number, by callgrind: of a search's
-# from nothing, of one whose schedule is there, and of all totals where costs are there, too.
+# Instructions, counted by callgrind, of one simulation of each plan that bench-sim knows by number: as in a
+# search, from nothing; with its schedule there; and, with costs there too, for all totals.
 program=$1
 if ! command -v valgrind >/dev/null; then
   echo "bench-instructions: skipped, there is no valgrind"

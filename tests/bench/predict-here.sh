@@ -1,7 +1,7 @@
 #!/bin/sh
 # How well steps are predicted on this machine's processors: times its ops, learns from eight runs, and
-# then predicts twelve others by the clock, of other models, sizes, strategies and recomputation. In a
-# store of its own; four minutes, in which nothing else should be at work.
+# then predicts twelve others, with other models, sizes, strategies and recomputation, and times them. In a
+# store of its own; four minutes, in which nothing else should run.
 program=$1
 XDG_DATA_HOME=$(mktemp -d) || exit 1
 export XDG_DATA_HOME

@@ -1,8 +1,8 @@
 #!/bin/sh
 # How well the model of a network between nodes predicts it: two hosts that are network namespaces, joined at
-# so many megabytes per second. Times ops that compute, learns from runs at 5 and 20 MB/s, and then sets
-# what it takes collectives and steps for at 10 and 40 beside the clock. As root, in a store of its own; two
-# minutes, in which nothing else should be at work.
+# so many megabytes per second. Times ops that compute, learns from runs at 5 and 20 MB/s, then predicts
+# collectives and steps at 10 and 40 MB/s, and times them. As root, in a store of its own; two minutes, in
+# which nothing else should run.
 program=$(realpath "$1")
 XDG_DATA_HOME=$(mktemp -d) || exit 1
 export XDG_DATA_HOME

@@ -28,8 +28,8 @@ spent ()
   times >"$1"
 }
 
-# Lines of wall and processor seconds of the steps after the first. Threads are ranks, each with a part
-# of the batch.
+# ours CORES FORMAT MAIN: lines of wall and processor seconds of the steps after the first, with main weights
+# in the format MAIN. Threads are ranks, each with a part of the batch.
 ours ()
 {
   for n in 1 $steps; do
@@ -45,13 +45,14 @@ ours ()
     'NR > 2 { printf "%.3f %.3f\n", $4 / 1000, (all - one) / (steps - 1) }' "$work/$steps.csv"
 }
 
+# theirs CORES FORMAT [compile]: the same lines of PyTorch
 theirs ()
 {
   taskset -c "0-$(($1 - 1))" "$python" "$here/race-torch.py" "$work/tokens.u16" "$2" "$1" $steps $3 2>/dev/null |
     tail -n +2
 }
 
-# Median and range of a column.
+# middle FILE COLUMN: median and range of a column
 middle ()
 {
   awk -v c="$2" '{ print $c }' "$1" | sort -n |

@@ -187,8 +187,8 @@ expect 1 "no CUDA device\|cuda is not in this build" env CUDA_VISIBLE_DEVICES= f
 expect 2 "is one rank" fsdplan run --model llama-tiny --gbs 2 --comm self --ranks 2
 expect 3 "this machine has" fsdplan run --model llama3.1-405b --gbs 1 --seq 128 --db :memory:
 
-# Every option with a number that no plan has, with a word that is no number and with one out of range;
-# test-units has more of both.
+# Every option that takes a number, but for fields of plans, with a word that is no number and with a number
+# out of range; test-units has more of both.
 asked="fsdplan query --model llama-tiny --cluster h100:8 --gbs 8 --seq 128 --no-keep"
 while read -r option words; do
   for value in nan -1 ""; do

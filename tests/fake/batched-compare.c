@@ -107,7 +107,7 @@ batched_case_random (guint32 seed)
   return self;
 }
 
-static gint64
+static void
 dims_of (const BatchedCase *self, gint64 *out)
 {
   const gboolean is_latent = self->v_dim > 0;
@@ -119,7 +119,6 @@ dims_of (const BatchedCase *self, gint64 *out)
                           self->seq };
 
   memcpy (out, dims, sizeof dims);
-  return self->seq;
 }
 
 /* Documents of up to 30 tokens. */
@@ -398,6 +397,7 @@ copy_of (const Arrays *self, guint i)
   return copy;
 }
 
+/* Runs a pass once more, which must give the same bits. */
 static void
 repeat_pass (const Arrays *self, gboolean is_bwd)
 {

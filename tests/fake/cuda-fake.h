@@ -14,11 +14,10 @@
  *
  * Order. Everything runs when it is issued, so results never show a missing event: clocks do, see
  * order.h. What kernels use is what they were seen to use, byte by byte. An asynchronous copy to
- * pinned memory arrives when the host has synchronised with it; until then the host sees NaN. One
- * to or from pageable memory keeps the host until its stream is there, as the driver's may: a host
- * that would wait for a stream that stands still is reported. Behind what stands still a stream
- * takes 1024 operations; the next one keeps the host until it stands still no more, as the driver
- * does.
+ * pinned memory arrives when the host has synchronised with it; until then the host sees NaN. A
+ * copy to or from pageable memory makes the host wait for all before it on the stream, as the
+ * driver may; where the stream stands still, that is reported. A stream that stands still takes
+ * 1024 operations; the next one makes the host wait until it continues, as the driver does.
  *
  * Not there: textures, managed memory, cooperative launches, the device's expf, and kernels that
  * use pinned memory. */

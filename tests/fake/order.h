@@ -51,9 +51,9 @@ cudaError_t fake_order_fails (void);
  * for it: queries answer "not ready", and a host that waits without asking is reported. */
 void fake_order_stall (cudaStream_t stream, gboolean is_stalled);
 
-/* For host threads that meet in a way that CUDA does not see: the thread that takes `what` then
- * knows to be over what the thread that gave `what` knew to be over. (The begin and end of threads
- * are seen.) */
+/* For host threads that meet in a way that CUDA does not see: all that was over for the thread that
+ * gave `what` is then over for the thread that takes it, too. (The begin and end of threads are
+ * seen.) */
 void fake_order_host_give (const void *what);
 void fake_order_host_take (const void *what);
 

@@ -53,8 +53,8 @@ is_whole (const ExecArgs *args, guint i)
          && !has_pitch (args, i) && (is_factor || access == 'w' || (is_attention && access == 'r'));
 }
 
-/* The most elements of an operand that an op may touch. The map on the device says how many shares
- * the experts of all ranks have: this is the most it can say. */
+/* The most elements of an operand that an op may touch. The map on the device says how many
+ * probabilities the experts of all ranks have: this is the most it can say. */
 static guint64
 most_elements (const ExecArgs *args, guint i)
 {
@@ -70,9 +70,9 @@ most_elements (const ExecArgs *args, guint i)
                             || (op->kind == PLAN_OP_ACCUMULATE && i == PLAN_REF_ACCUMULATE_out);
   const gboolean is_part
       = op->kind == PLAN_OP_PARAM_AMAX && i == 0; /* the part's elements and no more */
-  const gboolean is_shares = (op->kind == PLAN_OP_PERMUTE && i == PLAN_REF_PERMUTE_probs)
-                             || (op->kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
-  if (is_shares)
+  const gboolean is_probs = (op->kind == PLAN_OP_PERMUTE && i == PLAN_REF_PERMUTE_probs)
+                            || (op->kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
+  if (is_probs)
     return (guint64)(dims[PLAN_DIM_PERMUTE_rows]
                      * (dims[PLAN_DIM_PERMUTE_entries] - PLAN_ROW_MAP_HEAD
                         - dims[PLAN_DIM_PERMUTE_out_rows] - dims[PLAN_DIM_PERMUTE_rows]));

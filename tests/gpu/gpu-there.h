@@ -1,6 +1,6 @@
 /* Whether this machine has a GPU, asked in a process of its own: CUDA does not survive a fork, and
- * tests that are forked, each with a context of its own, must find none in their parent. What
- * poisons a context, an access outside of memory for one, then ends one of them. */
+ * tests that are forked, each with a context of its own, must find none in their parent. An access
+ * outside of memory, which makes a context unusable, then fails one test alone. */
 #pragma once
 #include <cuda_runtime_api.h>
 #include <glib.h>

@@ -10,8 +10,8 @@ and moments too), fsdp2 (fp32 at rest, of one rank) or fp8 (bf16, products of la
 tied (the output layer is the embedding); compile (each layer, and the loss) or whole (all as one);
 cudnn or flash for attention, which is math without either.
 
-Each turn is 3 steps to warm up and --steps that count; after each round of turns the others have had
-theirs, so all meet the same clocks. Who waits holds its state on the GPU, and no more. Weights, data and
+Each turn is 3 steps to warm up and --steps that count. Each has one turn in a round, so all meet the same
+clocks. A process of PyTorch that waits for its turn holds its state on the GPU, and no more. Weights, data and
 what is timed are what fsdplan has: random ones, AdamW in one kernel, norms clipped, the host waiting at
 the end of each step. FLOPs of both are counted here, by the same formula.
 """
@@ -104,7 +104,7 @@ class Options:
         return [shape, str(self.batch), str(self.seq), "--steps", str(self.steps), "--device", self.device]
 
     def flops_per_token(self, is_causal):
-        """Of a step: 6 per weight of a product; of attention's scores the half that is not masked, or all."""
+        """6 for each weight of a product; of attention's scores the half that is not masked, or all."""
         layers, hidden, ffn, heads, kv_heads, dim, vocab = self.shape
         layer = hidden * (heads + 2 * kv_heads) * dim + heads * dim * hidden + 3 * hidden * ffn
         scores = 12 * layers * heads * dim * self.seq
@@ -174,7 +174,7 @@ def race(options):
 
 
 def serve(options):
-    """One way in PyTorch: for each line of standard input, one of times and memory."""
+    """One way in PyTorch: answers each line of standard input by a turn, and a line of times and memory."""
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -312,7 +312,7 @@ def serve(options):
     backends = [backend[word] for word in how if word in backend] or [SDPBackend.MATH]
     model = None
     for _ in sys.stdin:
-        if model is None:  # whose turn has not come takes no memory
+        if model is None:  # before its first turn it takes no memory
             model = make()
             optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
             text = torch.randint(vocab, (options.batch, options.seq + 1), device=device)

@@ -2,16 +2,15 @@
 # sections.sh BUILD RESULTS [SECTION...]: what is to be known of a machine's GPU, measured in sections of
 # a few minutes each, all of them unless some are named; --list names them, the most telling first.
 #
-# A section that is done leaves RESULTS/SECTION.rows, and all that it saw in RESULTS/SECTION.log; it is
-# not run again until its rows are removed, so a script that is cut short is gone on with by the same
-# command: in a section that was cut short, too, what had been found well is not looked for again. Without
-# a GPU a section is skipped; one that fails is told, and tried again the next time. A table of all rows
-# comes last. In the environment:
+# A section that is done leaves RESULTS/SECTION.rows, and all that it printed in RESULTS/SECTION.log. It is
+# not run again until its rows are removed, so the same command goes on with a script that was cut short;
+# a section that was cut short keeps the rows that it has. Without a GPU a section is skipped; one that
+# fails is reported, and tried again the next time. A table of all rows comes last. In the environment:
 #
 #   SECTION_SECONDS  how long a section may take, 500 unless set
-#   TOTAL_SECONDS    how long all of this may: what it is too late for is left for the next time
-#   PACK             a file that all of RESULTS is packed into after each section, for where a machine's
-#                    disk goes with it: unpack it and go on
+#   TOTAL_SECONDS    how long all sections together may take: those that do not fit are left for the next time
+#   PACK             a file that all of RESULTS is packed into after each section, for machines whose disk
+#                    is lost when they are given back: unpack it and go on
 #   PYTHON           an interpreter that has PyTorch, and NVIDIA's libraries as packages
 #   RACE_ROUNDS, RACE_STEPS, BENCH_SECONDS, BENCH_OPTIONS   how much of these; SIZES=tiny: a rehearsal
 #
@@ -24,14 +23,15 @@
 #   attention   cuDNN's attention against the CPU's; TFLOP/s of known models
 #   walk        losses of whole runs against the CPU's, by plan
 #   bits        runs that declare the same sums, digit by digit: again, as ranks that share the GPU, by
-#               strategy, recomputed, as a graph, resumed
+#               strategy, recomputed, offloaded, as a graph, resumed
 #   race8b      four layers of Llama 3 8B in turns with PyTorch: tokens per second, MFU, loss, and
 #               milliseconds and MiB predicted; race1b: Llama 3.2 1B; racelong: 32768 tokens
 #   bench       the store filled with this GPU's ops, timed one by one
 #   predict     from those and three runs: milliseconds and MiB of other models' steps, predicted and measured
 #   racefp8     the layers in bf16 and in each recipe of fp8
 #   fp8walk     losses of recipes that quantise, which Hopper has
-#   batched     attention by products in batches, likewise; losses of runs by it, and by the plain kernel, against the CPU's
+#   batched     attention by products in batches, as in `attention`; losses of runs with it, and with the plain kernel,
+#               against the CPU's
 #   nccl        NCCL's collectives on all of its GPUs against sums in a loop
 #   two, eight  on so many GPUs: losses of runs over NCCL against the CPU's, by plan; a process for each GPU
 #               that sees it alone; one that stops; tokens per second, milliseconds and MiB predicted
@@ -59,8 +59,8 @@ XDG_DATA_HOME=$results/data # products' fastest algorithms are found once
 python=${PYTHON:-python3}
 export PATH XDG_DATA_HOME
 
-# With what is carried, the folders of NVIDIA's Python packages, behind what LD_LIBRARY_PATH names; last
-# where containers are given the driver's libraries, which ld.so may not have been told.
+# Folders to append to LD_LIBRARY_PATH: of NVIDIA's Python packages, if BUILD is a carried folder; then those
+# where containers have the driver's libraries, which ld.so may not know.
 find_libraries ()
 {
   test ! -d "$build/lib" || "$python" -c '
@@ -100,13 +100,13 @@ model_of ()
 
 skip () { echo "$asked: skipped: $*" >&3; exit 77; }
 
-# row LABEL TEXT: one that need not be found again
+# row LABEL TEXT: writes a row, and keeps it for the case that this section is cut short
 row ()
 {
   echo "$1 | $2" | tee -a "$results/$asked.kept" >&3
 }
 
-# known LABEL: whether that row was there when this section was cut short; it is one again
+# known LABEL: whether a row with this label was kept when this section was cut short; if so, writes it again
 known ()
 {
   test -e "$results/$asked.kept" || return 1
@@ -130,7 +130,7 @@ run_cases ()
   return $bad
 }
 
-# A program of Check's, whose information on stderr is speed; rows of both.
+# check PROGRAM: runs a program of Check's, which prints speeds on stderr; rows of its tests and of these
 check ()
 {
   test -x "$build/$1" || skip "there is no $build/$1: make check builds it where CUDA is found"
@@ -233,8 +233,8 @@ section_walk ()
   return $bad
 }
 
-# same FORMAT OPTION...: losses and norms of steps are, digit by digit, those of one rank alone, of which
-# what is asked for first is kept
+# same FORMAT OPTION...: losses and norms of steps are, digit by digit, those of the first call for the
+# format, which is of one rank alone
 same ()
 {
   format=$1
@@ -333,7 +333,8 @@ stopped ()
   row "one of $1 stops" "the others ended after $took s: $(tail -n 1 "$results/rank-0.err")"
 }
 
-# speed N OPTION...: eight layers of Llama 3 8B, unless a model is named; what is done without a library is a row, too
+# speed N OPTION...: a row for eight layers of Llama 3 8B, unless a model is named; and one for each message
+# that the run does without a library's feature
 speed ()
 {
   n=$1
@@ -382,7 +383,8 @@ many ()
 section_two () { many 2; }
 section_eight () { many 8; }
 
-# On so many GPUs: two ranks, and all, have layers together, and the others other sequences.
+# On so many GPUs: tensor parallelism over two ranks, and over all; where it is over two, the pairs have
+# other sequences.
 together ()
 {
   gpus "$1"
@@ -405,8 +407,8 @@ together ()
 section_tp2 () { together 2; }
 section_tp8 () { together 8; }
 
-# On so many GPUs: each has all experts, two have them together, or all. A number that falls to the other
-# side may send a token to another expert, so losses are compared in fp32.
+# On so many GPUs: each has all experts, two share them, or all do. Rounding may send a token to another
+# expert, so losses are compared in fp32.
 of_experts ()
 {
   gpus "$1"
@@ -426,7 +428,7 @@ of_experts ()
 section_ep2 () { of_experts 2; }
 section_ep8 () { of_experts 8; }
 
-# A value next to the middle of two codes falls to the other: 2^-4 of it, in few places.
+# A value near the middle between two codes may be rounded to either: few values differ, by 2^-4 of them.
 section_fp8walk ()
 {
   squares=family=llama,layers=2,hidden=256,ffn=512,heads=4,kv_heads=2,head_dim=64,vocab=512,max_seq=128
@@ -506,8 +508,8 @@ section_racefp8 ()
   race "$@" fp8+compile+cudnn
 }
 
-# What `bench` keeps, and runs, are in a store of their own. Its largest ops come last: what it has no
-# time for is told, and predicted in proportion.
+# The rows that `bench` measures, and runs, are in a store of their own. Its largest ops come last: it names
+# those that it has no time for, and they are predicted in proportion.
 store=$results/bench.db
 
 section_bench ()
@@ -545,7 +547,8 @@ step ()
   row "$label" "$found"
 }
 
-# Widths, lengths and batches that are at no corner of what was timed, nor among the runs that teach.
+# The steps to predict have widths, lengths and batches that were not timed, nor are among the three runs
+# that calibration learns from.
 section_predict ()
 {
   test -s "$store" || skip "nothing was timed: run the section bench first"
@@ -580,7 +583,7 @@ sanitize ()
   row "$label" "$found"
 }
 
-# Speed is not looked at there. Of racecheck and synccheck the kernels alone are ours.
+# No speed is measured there. racecheck and synccheck run on the kernels alone: others' code is in whole runs.
 section_sanitize ()
 {
   for folder in "$(dirname "$(command -v compute-sanitizer)" 2>/dev/null)" /usr/local/cuda/bin; do
@@ -602,7 +605,7 @@ section_sanitize ()
   return $bad
 }
 
-# What a section wants at least; less is left for another that wants less.
+# The fewest seconds that a section is begun with; where fewer are left, one that needs less may follow.
 wants ()
 {
   case $1 in

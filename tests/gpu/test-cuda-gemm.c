@@ -29,7 +29,6 @@ END_TEST
 int
 main (void)
 {
-
   if (!gpu_is_there ())
     {
       puts ("1..0 # SKIP no CUDA device");

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cuda's kernels on the first CUDA device, and their speed there, as information on stderr. */
 #include "config.h"
 
 #include "tests/fake/compare.h"
@@ -6,8 +7,6 @@
 #include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* exec/cuda's kernels on the first CUDA device, and their speed there, as information on stderr. */
 
 static void
 check (cudaError_t code, const char *call)
@@ -54,7 +53,8 @@ static const CompareDevice gpu = {
 
 START_TEST (gpu_measures)
 {
-  compare_speed (&gpu, 32768, 20, stderr); /* 256 MiB a matrix, several times a cache */
+  compare_speed (&gpu, 32768, 20,
+                 stderr); /* matrices of 256 MiB, several times what a cache holds */
 }
 END_TEST
 

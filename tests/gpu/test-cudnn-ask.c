@@ -22,7 +22,7 @@ is_supported (const ExecAttentionShape *shape, const char *gpu)
          || g_str_equal (gpu, "H200");
 }
 
-/* What plans set aside is enough, and hardly more where it is much. */
+/* What plans set aside is enough; for sequences of whole tiles it is at most 1 KiB too much. */
 static void
 check_planned (const ExecAttentionShape *shape, const char *gpu, guint64 bytes)
 {
@@ -54,7 +54,8 @@ ask (const ExecAttentionShape *shape, const char *gpu, const char *who)
   return bytes;
 }
 
-/* A window is taken wherever all keys are, in as much workspace: plans do not ask about it. */
+/* cuDNN takes a window wherever it takes all keys, in as much workspace, so plans need not know
+ * about windows. */
 static void
 check_window (const ExecAttentionShape *shape, const char *gpu, const char *who, guint64 bytes)
 {
@@ -92,7 +93,7 @@ START_TEST (cudnn_takes_the_shipped_models)
           if (model->window > 0)
             check_window (&shape, *gpu, name, bytes[pass]);
         }
-      /* What is stored is of architectures: GPUs of one are asked about as one. */
+      /* What is stored is by architecture, so H100 and H200, which have the same, must agree. */
       if (g_str_equal (*gpu, "H100"))
         memcpy (hopper, bytes, sizeof hopper);
       if (g_str_equal (*gpu, "H200"))
@@ -106,7 +107,8 @@ END_TEST
 
 #define MIB (G_GUINT64_CONSTANT (1) << 20)
 
-/* What 9.19 says, for it alone: cuDNN's own bytes, of which all but those of grouped heads are
+/* What cuDNN 9.19 says, and other versions need not. `bytes` is what it takes beyond statistics of
+ * rows and, unless deterministic, the gradient of queries in fp32: gradients of grouped heads, and
  * details of its engines. */
 static const struct
 {
