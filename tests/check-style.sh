@@ -37,6 +37,10 @@ for file in tests/golden/*.test tests/exec/*.sh; do
   grep -q "${file#tests/}" tests/local.mk || echo "$file"
 done | offences "not in tests/local.mk"
 
+# Tables in the first comment of kernels, whose lines the formatter joins when one of them is too long.
+grep -nE '[^ *].* (Per call|Checked with)  ' exec/cuda/kernels/*.cu | cut -d: -f1,2 |
+  offences "a row of a table begins a line"
+
 # Blanks.
 grep -rnIP '\t' --include='*.[ch]' --include='*.md' --include='*.gp' --include='*.sql' \
   --include='*.ini' planner advise cli sim exec db plots tests | cut -d: -f1,2 | offences "tab"

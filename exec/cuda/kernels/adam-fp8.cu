@@ -3,9 +3,10 @@
  *
  * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
  *                2048 blocks; replace_scales: one thread. next_largest and replace_scales run only
- * where a moment has a scale. A scale follows from the largest of the new moments, so these are
- * computed twice. Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by
- * tests/fake and tests/gpu: equal byte for byte, but any NaN will do.
+ *                where a moment has a scale. A scale follows from the largest of the new moments,
+ *                so these are computed twice.
+ * Checked with   exec_cpu_adamw of exec/cpu/kernels-cpu-optimizer.c, by tests/fake and tests/gpu:
+ *                equal byte for byte, but any NaN will do.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                          FLOPs

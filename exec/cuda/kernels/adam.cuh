@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adam's step of one element, the same operations in the same order as exec/cpu/kernels-cpu.c. */
+/* Adam's step of one element, by the same operations in the same order as in
+ * exec/cpu/kernels-cpu-optimizer.c. */
 #pragma once
 #include "exec/cuda/kernels/launch.cuh"
 

@@ -3,26 +3,29 @@
  *
  * Launch shape   softmax, softmax_bwd: a block of at most 256 threads per row of scores, each with
  *                a piece of 8 scores at a time; at most 2048 blocks. round_sums: a thread per
- * piece. Per call       s: bytes per element; seen: scores of keys that queries see op bytes FLOPs
+ *                piece.
+ * Per call       s: bytes per element; seen: scores of keys that queries see
+ *   op              bytes                                       FLOPs
  *   softmax         12 seen read (8 of them from cache where    2 exponentials and 4 seen
  *                   a row fits), s keys written
  *   softmax_bwd     8 seen and 2 dim s per row read, 2 s keys   1 exponential and 4 seen, 2 dim per
  *                   written                                     row
- *   round_sums       4 read and s written per element            none
+ *   round_sums      4 read and s written per element            none
  * Checked with   exec_cpu_attention and exec_cpu_attention_bwd by tests/fake and tests/gpu,
- *                products included. Sums are in an order that a row's length decides. With u =
- * 2^-24 a probability differs by (keys / 256 + 16) u of itself and by the error of its score;
- * probabilities are then rounded once to the format of qkv. */
+ *                products included. Sums are in an order that a row's length decides. With
+ *                u = 2^-24 a probability differs by (keys / 256 + 16) u of itself and by the error
+ *                of its score; probabilities are then rounded once to the format of qkv. */
 #include "exec/cuda/kernels/reduce.cuh"
 #include "exec/cuda/kernels/scores.cuh"
 
 namespace
 {
 
+/* Rows of `dim` elements, which follow one another or lie a multiple of 16 bytes apart. */
 inline Array
-rows_at (const void *at, PlanDtype dtype, uint64_t multiple)
+rows_at (const void *at, PlanDtype dtype, uint64_t dim)
 {
-  return array_of (at, dtype, is_aligned (at) && multiple % PIECE == 0);
+  return array_of (at, dtype, is_aligned (at) && dim % PIECE == 0);
 }
 
 /* A row of one head's scores: in fp32 as products write them, and in the format that products
@@ -292,12 +295,11 @@ extern "C" int
 exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream)
 {
   const ExecCudaSoftmax *of = &backward->of;
-  uint64_t multiple = backward->dim;
   SoftmaxGradient shape
       = { *of,
           backward->dscores,
-          rows_at (backward->dout.at, backward->dout.dtype, multiple),
-          rows_at (backward->out.at, backward->out.dtype, multiple),
+          rows_at (backward->dout.at, backward->dout.dtype, backward->dim),
+          rows_at (backward->out.at, backward->out.dtype, backward->dim),
           backward->dim,
           backward->row_pitch,
           backward->head_stride,

@@ -16,10 +16,10 @@
  *                                                      their gradients are made for dq and again
  *                                                      for dk, dv), 2 square exponentials
  * Checked with   exec_cpu_attention and exec_cpu_attention_bwd of exec/cpu/kernels-cpu-attention.c,
- * by tests/fake and tests/gpu. Every sum is made by one thread, in an order that the shape alone
- * decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|, |v| at most 1: scores
- * differ by (dim + 8) u sqrt (dim), probabilities by twice that of themselves, out by that and (seq
- * + 64) u. */
+ *                by tests/fake and tests/gpu. Every sum is made by one thread, in an order that the
+ *                shape alone decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|,
+ *                |v| at most 1: scores differ by (dim + 8) u sqrt (dim), probabilities by twice
+ *                that of themselves, out by that and (seq + 64) u. */
 #include "exec/cuda/kernels/latent.h"
 #include "exec/cuda/kernels/places.cuh"
 #include "exec/cuda/kernels/scores.cuh"
@@ -170,7 +170,7 @@ multiply (const Attention &shape, const Head &a, uint64_t a_row, const Head &b, 
 }
 
 /* results += weights * b, over the 64 rows of b from `b_row` on and columns from `first` on. The
- * weight of result row i and row k of b is scores[i][k]; where it is turned, scores[k][i]. */
+ * weight of result row i and row k of b is scores[i][k]; if is_transposed, scores[k][i]. */
 __device__ inline void
 add_product (const Attention &shape, Results *results, const Scores &weights, bool is_transposed,
              const Head &b, uint64_t b_row, uint64_t first)
@@ -348,8 +348,8 @@ struct Online
  * summed up relative to an older one. Sums are of weights before dropout. */
 template <bool bends>
 __device__ inline void
-soften (const Attention &shape, const HeadRule &rule, Scores *scores, Online *online,
-        Results *results, uint64_t query, uint64_t key)
+add_to_softmax (const Attention &shape, const HeadRule &rule, Scores *scores, Online *online,
+                Results *results, uint64_t query, uint64_t key)
 {
   for (unsigned i = 0; i < MINE; i++)
     {
@@ -384,14 +384,15 @@ soften (const Attention &shape, const HeadRule &rule, Scores *scores, Online *on
     }
 }
 
-struct Operand
+/* The heads of an op. */
+struct OpHeads
 {
   Heads q, k, v, out;
 };
 
 template <bool bends>
 __global__ void
-__launch_bounds__ (THREADS) attention (Attention shape, Operand of, float *lse)
+__launch_bounds__ (THREADS) attention (Attention shape, OpHeads of, float *lse)
 {
   uint64_t count = shape.tiles * shape.batch * shape.heads * shape.slices;
 
@@ -418,7 +419,7 @@ __launch_bounds__ (THREADS) attention (Attention shape, Operand of, float *lse)
         {
           Scores scores = multiply (shape, q, query, k, key);
 
-          soften<bends> (shape, rule, &scores, &online, &results, query, key);
+          add_to_softmax<bends> (shape, rule, &scores, &online, &results, query, key);
           add_product (shape, &results, scores, false, v, key, task.first_col);
         }
       for (unsigned i = 0; i < MINE; i++)
@@ -447,7 +448,7 @@ struct QueryHead
 
 struct Gradients
 {
-  Operand of;
+  OpHeads of;
   Heads dout, dq, dk, dv;
   const float *lse;
 };
@@ -629,17 +630,17 @@ keys_of (Operands *operands, const ExecArgs *args, const Attention &shape, int w
   return { operands->rows_of (apart, shape.dim), 2 * width, (which - 1) * width, shape.dim };
 }
 
-Operand
-operand_of (Operands *operands, const ExecArgs *args, const Attention &shape, int qkv, int kv,
-            int out)
+OpHeads
+heads_of_op (Operands *operands, const ExecArgs *args, const Attention &shape, int qkv, int kv,
+             int out)
 {
   return { heads_in_qkv (operands, shape, qkv, 0), keys_of (operands, args, shape, qkv, kv, 1),
            keys_of (operands, args, shape, qkv, kv, 2),
            query_heads (operands, shape, out, shape.dim) };
 }
 
-Operand
-latent_operand_of (Operands *operands, const Attention &shape, int q, int out)
+OpHeads
+latent_heads_of (Operands *operands, const Attention &shape, int q, int out)
 {
   return { query_heads (operands, shape, q, shape.dim),
            query_heads (operands, shape, q + 1, shape.dim),
@@ -648,7 +649,7 @@ latent_operand_of (Operands *operands, const Attention &shape, int q, int out)
 }
 
 int
-launch_forward (const Attention &shape, const Operand &of, float *lse, void *stream)
+launch_forward (const Attention &shape, const OpHeads &of, float *lse, void *stream)
 {
   Shape launch = shape_of_blocks (shape.tiles * shape.batch * shape.heads * shape.slices, THREADS);
 
@@ -686,8 +687,8 @@ exec_cuda_attention (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Attention shape = attention_of (operands, args);
-  Operand of = operand_of (&operands, args, shape, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv,
-                           PLAN_REF_ATTENTION_out);
+  OpHeads of = heads_of_op (&operands, args, shape, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv,
+                            PLAN_REF_ATTENTION_out);
   float *lse = operands.floats (PLAN_REF_ATTENTION_lse);
 
   if (operands.code != 0)
@@ -701,8 +702,8 @@ exec_cuda_attention_bwd (const ExecArgs *args, void *stream)
   Operands operands (args);
   Attention shape = attention_of (operands, args);
   const int dqkv = PLAN_REF_ATTENTION_BWD_dqkv, dkv = PLAN_REF_ATTENTION_BWD_dkv;
-  Gradients from = { operand_of (&operands, args, shape, PLAN_REF_ATTENTION_BWD_qkv,
-                                 PLAN_REF_ATTENTION_BWD_kv, PLAN_REF_ATTENTION_BWD_out),
+  Gradients from = { heads_of_op (&operands, args, shape, PLAN_REF_ATTENTION_BWD_qkv,
+                                  PLAN_REF_ATTENTION_BWD_kv, PLAN_REF_ATTENTION_BWD_out),
                      query_heads (&operands, shape, PLAN_REF_ATTENTION_BWD_dout, shape.dim),
                      args->ptr[dkv] != NULL ? query_heads (&operands, shape, dqkv, shape.dim)
                                             : heads_in_qkv (&operands, shape, dqkv, 0),
@@ -720,8 +721,8 @@ exec_cuda_latent_attention (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Attention shape = attention_of (operands, args);
-  Operand of = latent_operand_of (&operands, shape, PLAN_REF_LATENT_ATTENTION_q,
-                                  PLAN_REF_LATENT_ATTENTION_out);
+  OpHeads of = latent_heads_of (&operands, shape, PLAN_REF_LATENT_ATTENTION_q,
+                                PLAN_REF_LATENT_ATTENTION_out);
   float *lse = operands.floats (PLAN_REF_LATENT_ATTENTION_lse);
 
   if (operands.code != 0)
@@ -735,8 +736,8 @@ exec_cuda_latent_attention_bwd (const ExecArgs *args, void *stream)
   Operands operands (args);
   Attention shape = attention_of (operands, args);
   Gradients from
-      = { latent_operand_of (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_q,
-                             PLAN_REF_LATENT_ATTENTION_BWD_out),
+      = { latent_heads_of (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_q,
+                           PLAN_REF_LATENT_ATTENTION_BWD_out),
           query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dout, shape.v_dim),
           query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dq, shape.dim),
           query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dk, shape.dim),

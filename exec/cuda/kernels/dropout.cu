@@ -21,12 +21,13 @@ namespace
 /* Which token of the run a row has. */
 struct Tokens
 {
-  uint64_t seq, whole, before; /* of a sequence: tokens here, all tokens; rows of earlier parts */
+  uint64_t seq, whole; /* tokens of a sequence: of this rank, of all ranks */
+  uint64_t before;     /* rows of the op that other parts of it do */
   PlanSequencePart part;
-  const int64_t *start;
+  const int64_t *start; /* the number of the first token */
 };
 
-/* out = add + in * factor; `add` may be absent, and out may be either. */
+/* out = add + in * factor; `add` may be absent, and `out` may be `add` or `in`. */
 __global__ void
 drop (uint64_t rows, uint64_t cols, ExecDropout dropout, Tokens tokens, Array out, Array add,
       Array in)

@@ -571,12 +571,12 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
   shape.places
       = args->ptr[PLAN_REF_ROPE_places] != NULL ? operands.ints (PLAN_REF_ROPE_places) : NULL;
   shape.rotated = (unsigned)(operands.dim (2) + operands.dim (3));
-  uint64_t turned = (uint64_t)exec_manner (args, PLAN_MANNER_TURNED);
+  uint64_t rotated = (uint64_t)exec_manner (args, PLAN_MANNER_TURNED);
   shape.dim = operands.dim (4);
-  shape.half = (turned > 0 ? turned : shape.dim) / 2;
+  shape.half = (rotated > 0 ? rotated : shape.dim) / 2;
   shape.width = (shape.rotated + operands.dim (3)) * shape.dim;
-  const PlanRope turning = exec_rope (args);
-  shape.magnitude = plan_rope_magnitude (&turning);
+  const PlanRope rope_of_op = exec_rope (args);
+  shape.magnitude = plan_rope_magnitude (&rope_of_op);
 
   Array qkv = operands.rows_of (0, shape.dim % shape.half == 0 ? shape.half : 1);
   int code = operands.code;
@@ -585,7 +585,7 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
       shape.pairs = (unsigned)at_most (shape.half - shape.first, ANGLES);
       for (unsigned i = 0; i < shape.pairs; i++)
         shape.frequency[i] = direction
-                             * plan_rope_frequency (&turning, shape.first + i, 2 * shape.half,
+                             * plan_rope_frequency (&rope_of_op, shape.first + i, 2 * shape.half,
                                                     shape.seq * parts_of (args));
       uint64_t blocks = (shape.rows + rows_of_block (shape) - 1) / rows_of_block (shape);
       code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);

@@ -18,8 +18,8 @@
  *   gate_bwd             rows cols (2 s + s)                 3 rows cols
  * Checked with   exec/cpu/kernels-cpu-experts.c and kernels-cpu-activation.c, by tests/fake and
  *                tests/gpu. Rows are added up in the same order: permute, unpermute and scale_rows
- *                are equal bit for bit. Sums over a row are made in another order, and e^x is the
- * device's. */
+ *                are equal bit for bit. Sums over a row are made in another order, and e^x is
+ *                the device's. */
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/experts.h"
 #include "exec/cuda/kernels/reduce.cuh"

@@ -6,9 +6,9 @@
  *                shared memory. A thread has 4 x 4 sums.
  * Per call       bytes: m n s, and m k s n / 64 + n k s m / 64, mostly from cache; FLOPs: 2 m n k.
  *                s: bytes per element, of each operand's own format
- * Checked with   run_gemm and run_gemm_add of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu.
- *                A sum is made by one thread, in ascending k. A BLAS library has another order, so
- *                they differ by at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
+ * Checked with   exec_cpu_gemm and exec_cpu_gemm_add of exec/cpu/kernels-cpu.c, by tests/fake and
+ * tests/gpu. A sum is made by one thread, in ascending k. A BLAS library has another order, so they
+ * differ by at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
 #include "exec/cuda/kernels/narrow.cuh"
 
 namespace
@@ -23,7 +23,7 @@ enum : unsigned
 };
 
 /* A factor of a product: element (i, k) lies at i * i_step + k * k_step, and one of the steps is 1.
- * Blocks that share a scale run along rows in memory, or along k where they are turned. */
+ * Blocks that share a scale run along rows in memory, or along k if places.is_transposed. */
 struct Factor
 {
   const void *at;

@@ -7,12 +7,15 @@
  *                    is the sum over heads, rotated back; the latent vector's is 0
  *
  * Launch shape   copies: a thread per element. rotations: a block of 256 threads per row, of at
- * most 256 pairs at a time; 2 KiB of shared memory. At most 2048 blocks each. Per call       s:
- * bytes per element; n = rows heads op               bytes FLOPs latent_rope      n s (2 (nope +
- * v_dim) + 3 rope), and          6 n rope down's last columns from cache latent_rope_bwd  n s (2
- * (nope + v_dim) + 3 rope) and           4 n rope rows s (rank + rope) Checked with
- * exec_cpu_latent_rope and exec_cpu_latent_rope_bwd of exec/cpu/kernels-cpu-rope.c, by tests/fake
- * and tests/gpu: the same bits where sin and cos give the same. */
+ *                most 256 pairs at a time; 2 KiB of shared memory. At most 2048 blocks each.
+ * Per call       s: bytes per element; n = rows heads
+ *   op               bytes                                         FLOPs
+ *   latent_rope      n s (2 (nope + v_dim) + 3 rope), and          6 n rope
+ *                    down's last columns from cache
+ *   latent_rope_bwd  n s (2 (nope + v_dim) + 3 rope) and           4 n rope
+ *                    rows s (rank + rope)
+ * Checked with   exec_cpu_latent_rope and exec_cpu_latent_rope_bwd of exec/cpu/kernels-cpu-rope.c,
+ *                by tests/fake and tests/gpu: the same bits where sin and cos give the same. */
 #include "exec/cuda/kernels/latent.h"
 #include "exec/cuda/kernels/launch.cuh"
 
@@ -117,14 +120,14 @@ rotate_row (const LatentShape &shape, const LatentArrays &at, const LatentRotati
 }
 
 __global__ void
-__launch_bounds__ (THREADS) latent_turn (LatentShape shape, LatentArrays at)
+__launch_bounds__ (THREADS) latent_rotate (LatentShape shape, LatentArrays at)
 {
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
     rotate_row<true> (shape, at, find_latent_rotations (shape, row), row);
 }
 
 __global__ void
-__launch_bounds__ (THREADS) latent_turn_bwd (LatentShape shape, LatentArrays at)
+__launch_bounds__ (THREADS) latent_rotate_bwd (LatentShape shape, LatentArrays at)
 {
   uint64_t width = shape.nope + shape.rope;
 
@@ -170,24 +173,23 @@ launch_latent (const ExecArgs *args, Operands &operands, LatentArrays at, void *
   int places = back ? (int)PLAN_REF_LATENT_ROPE_BWD_places : (int)PLAN_REF_LATENT_ROPE_places;
   LatentShape shape = latent_of (operands);
   uint64_t elements = shape.rows * shape.heads * (shape.nope + shape.v_dim);
-  const PlanRope turning = exec_rope (args);
+  const PlanRope rope = exec_rope (args);
   Shape launch = shape_of_blocks (shape.rows, THREADS);
 
   shape.places = args->ptr[places] != NULL ? operands.ints (places) : NULL;
   int code = operands.code;
   if (code != 0)
     return code;
-  shape.magnitude = plan_rope_magnitude (&turning);
+  shape.magnitude = plan_rope_magnitude (&rope);
   code = EXEC_CUDA_LAUNCH (latent_copy<back>, shape_of_items (elements), stream, shape, at);
   for (; code == 0 && shape.first < shape.rope / 2; shape.first += shape.pairs)
     {
       shape.pairs = (unsigned)at_most (shape.rope / 2 - shape.first, LATENT_PAIRS);
       for (unsigned i = 0; i < shape.pairs; i++)
         shape.frequency[i]
-            = (back ? -1 : 1)
-              * plan_rope_frequency (&turning, shape.first + i, shape.rope, shape.seq);
-      code = back ? EXEC_CUDA_LAUNCH (latent_turn_bwd, launch, stream, shape, at)
-                  : EXEC_CUDA_LAUNCH (latent_turn, launch, stream, shape, at);
+            = (back ? -1 : 1) * plan_rope_frequency (&rope, shape.first + i, shape.rope, shape.seq);
+      code = back ? EXEC_CUDA_LAUNCH (latent_rotate_bwd, launch, stream, shape, at)
+                  : EXEC_CUDA_LAUNCH (latent_rotate, launch, stream, shape, at);
     }
   return code;
 }

@@ -9,8 +9,9 @@
  * Launch shape   cross_entropy, loss_grad: a block per row of up to 1024 threads, a piece of 8
  *                logits each, or up to 512 where those keep a row in registers, at most 2048
  *                blocks; 256 bytes of shared memory. row_stat likewise, but a thread per row for
- *                targets' logits. cross_entropy_bwd, and the first two where the vocabulary is in
- *                parts: pieces along x in blocks of whole warps up to 256 threads, rows along y.
+ *                targets' logits. cross_entropy_bwd, and cross_entropy and loss_grad of a part of
+ *                the vocabulary: pieces along x in blocks of whole warps up to 256 threads, rows
+ *                along y.
  * Per call       s: bytes per element, of each operand's own format
  *   op                  bytes                          instructions
  *   cross_entropy       rows cols (s + s + 4)          about 20 per logit, two of them 2^x; the
@@ -22,15 +23,16 @@
  *                                                      the last first, mostly from cache
  *   row_stat            rows cols s, or rows s         about 3 per logit, with maxima about 6, one
  *                                                      of them 2^x
- *   the first in parts  as without parts               about 10 per logit, one of them 2^x
+ *   cross_entropy and loss_grad of a part of the vocabulary: the same bytes, about 10 instructions
+ *   per logit, one of them 2^x
  * Checked with   the same ops of exec/cpu/kernels-cpu-loss.c, by tests/fake and tests/gpu.
  *                loss_grad gives the bits of cross_entropy and its gradient. Maxima are exact. Sums
  *                of exponentials are added in another order, and rescaled when a larger logit
  *                comes: with u = 2^-24 they differ by at most (cols / 8 + 64 + 8 pieces) u of
  *                themselves, where a thread goes through pieces = cols / (8 threads). Probabilities
- *                differ by as much and by the error of power_of_e, a row's loss by that of 1 and
- *                its own rounding. The sum of the losses, and the gradient as made of the
- *                probabilities, are exact. */
+ *                differ by as much and by the error of power_of_e. A row's loss, which is the log
+ *                of its sum, differs by as many u (not of itself) and by its own rounding. The sum
+ *                of the losses, and the gradient as made of the probabilities, are exact. */
 #include "exec/cuda/kernels/exact.cuh"
 #include "exec/cuda/kernels/powers.cuh"
 #include "exec/cuda/kernels/reduce.cuh"
@@ -63,10 +65,10 @@ threads_of (uint64_t cols, bool is_half)
   return (unsigned)at_most ((pieces + WARP - 1) / WARP * WARP, most);
 }
 
-/* Returns the same number, but hides it from the compiler, which then keeps nothing that it
- * computed from it: the registers are needed for the row. */
+/* The same number, of which the compiler does not know that it is the same: so it keeps nothing
+ * that it computed from it, and the registers are left for the row. */
 __device__ inline unsigned
-anew (unsigned value)
+opaque (unsigned value)
 {
 #ifdef __CUDA_ARCH__
   asm volatile("" : "+r"(value));
@@ -119,7 +121,7 @@ template <unsigned pieces> struct RowPieces
   fetch_all (const Array &logits, uint64_t begin, unsigned col, unsigned stride, unsigned cols)
   {
     EXEC_CUDA_UNROLL_ALL
-    for (unsigned k = 0; k < pieces; k++, col = anew (col + stride))
+    for (unsigned k = 0; k < pieces; k++, col = opaque (col + stride))
       words[k] = fetch (logits, begin + col, length (col, cols));
   }
 
@@ -127,7 +129,7 @@ template <unsigned pieces> struct RowPieces
   add_to (Softmax *softmax, const Array &logits, unsigned col, unsigned stride, unsigned cols) const
   {
     EXEC_CUDA_UNROLL_ALL
-    for (unsigned k = 0; k < pieces; k++, col = anew (col + stride))
+    for (unsigned k = 0; k < pieces; k++, col = opaque (col + stride))
       {
         unsigned n = length (col, cols);
 
@@ -205,7 +207,7 @@ __launch_bounds__ (LOSS_THREADS) cross_entropy (uint64_t rows, unsigned cols, Li
     }
 }
 
-/* Makes the gradient of a piece of a row that begins at `begin`. */
+/* Writes the gradient of the piece at column `col` of the row that begins at `begin`. */
 __device__ inline void
 write_gradient (const Array &logits, const Words &words, const RowSoftmax &row, uint64_t begin,
                 unsigned col, unsigned cols, unsigned target)
@@ -275,7 +277,7 @@ __launch_bounds__ (LOSS_THREADS)
       write_rest (logits, all, begin, rest, stride, cols, target);
       unsigned col = first;
       EXEC_CUDA_UNROLL_ALL
-      for (unsigned k = 0; k < n_kept; k++, col = anew (col + stride))
+      for (unsigned k = 0; k < n_kept; k++, col = opaque (col + stride))
         if (col < cols)
           write_gradient (logits, kept.words[k], all, begin, col, cols, target);
       if (threadIdx.x == 0)

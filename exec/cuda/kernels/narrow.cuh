@@ -64,6 +64,13 @@ narrow_of (PlanDtype dtype)
   return { 3, 7, 0x7e, 0x7f, 0x80 };
 }
 
+/* Whether codes have half a byte: only in e2m1 is the sign the highest of four bits. */
+__device__ inline bool
+is_e2m1 (const Narrow &format)
+{
+  return format.sign == 0x8;
+}
+
 __device__ inline uint64_t
 bits_of (double value)
 {
@@ -275,7 +282,7 @@ code_at (const uint8_t *in, PlanDtype dtype, uint64_t i)
 {
   Narrow format = narrow_of (dtype);
 
-  return from_narrow (format, format.sign == 0x8 ? in[i / 2] >> i % 2 * 4 & 0xf : in[i]);
+  return from_narrow (format, is_e2m1 (format) ? in[i / 2] >> i % 2 * 4 & 0xf : in[i]);
 }
 
 /* A code's float times the scale of its block, and that of the tensor, which mxfp8 does not

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of norms of rows. With normal = out / weight before the bias and scaled = dout *
- * weight:
+/* Gradients of norms of rows. With normal = out / weight, before the bias, and
+ * scaled = dout * weight:
  *
  *   din = rstd * (scaled - mean (scaled) - normal * mean (scaled * normal)), the first mean for
  *         layernorm alone; where there is `add`, it is added to din once din is rounded
@@ -17,10 +17,10 @@
  *   with add       n s more than without: 2 of the 8 n s of two kernels are saved      n more
  *   of long rows   2 n s more, for rows of over 12,288 elements (rmsnorm in bf16: 16,384), and
  *                  where there is no scratch
- * Checked with   exec_cpu_rmsnorm_bwd and exec_cpu_layernorm_bwd, by tests/fake and tests/gpu.
- * Sums are in another order, which depends on rows and cols alone. With u
- * = 2^-24: sums over a row are off by at most (cols / 8 + 32) u, sums over rows by (rows + 32) u,
- * of the sum of their terms' magnitudes.
+ * Checked with   exec_cpu_rmsnorm_bwd and exec_cpu_layernorm_bwd, by tests/fake and tests/gpu. Sums
+ *                are in another order, which depends on rows and cols alone. With u = 2^-24: sums
+ *                over a row are off by at most (cols / 8 + 32) u, sums over rows by (rows + 32) u,
+ *                of the sum of their terms' magnitudes.
  *
  * A row is read once if its operands are whole pieces of bf16, otherwise again from cache. */
 #include "exec/cuda/kernels/parts.cuh"

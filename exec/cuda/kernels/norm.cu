@@ -16,7 +16,7 @@
  *   layernorm      n (s + s) + 2 cols s + 8 rows               7 n
  *   add_ either    2 n s more (as two kernels 3 n s more)      n more
  *   bias_bwd       n s + cols s                                n
- * Checked with   run_rmsnorm and so on of exec/cpu/kernels-cpu-norm.c, run_bias_bwd of
+ * Checked with   exec_cpu_rmsnorm and the others of exec/cpu/kernels-cpu-norm.c, run_bias_bwd of
  *                exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order,
  *                which depends on rows and cols alone. With u = 2^-24: sums over a row are off by
  *                at most (cols / 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their

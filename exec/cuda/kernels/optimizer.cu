@@ -4,9 +4,9 @@
  * Launch shape   adamw, sgd: a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
  *                norm_sq: 64 threads and 33 KiB of shared memory a block, at most 2048 blocks; then
  *                one thread, which carries between limbs. clip: one thread.
- * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
+ * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu-optimizer.c, by tests/fake and
  *                tests/gpu: equal bit for bit. The updates are the same operations in the same
- * order, sums are integers, and clip works in doubles as the CPU does.
+ *                order, sums are integers, and clip works in doubles as the CPU does.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op        bytes                          FLOPs

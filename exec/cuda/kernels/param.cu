@@ -66,7 +66,7 @@ magnitude_at (const Array &in, uint64_t at)
   return magnitude_of (read_one (in, at));
 }
 
-/* Raises *amax, which is 0, or what was found elsewhere. */
+/* Raises *amax, which is 0 or what earlier launches found, to the largest magnitude of `in`. */
 __global__ void
 param_amax (uint64_t count, uint32_t *amax, Array in)
 {
@@ -346,17 +346,17 @@ inverse_at (const BlockScales &scales, uint64_t place)
 __device__ inline unsigned
 block_code (const Narrow &format, float value, double inverse)
 {
-  if (format.sign == 0x8 && inverse == 0)
+  if (is_e2m1 (format) && inverse == 0)
     return 0;
   return to_narrow (format, settle ((double)value * inverse));
 }
 
-/* Stores the first n codes of a piece. In e2m1 there are two in a byte, the first in its lower
- * half, and n is even. */
+/* Stores the first n codes of a piece. If has_pairs there are two in a byte, as in e2m1, the first
+ * in its lower half, and n is even. */
 __device__ inline void
-store_piece (uint8_t *out, uint64_t at, const uint8_t codes[PIECE], unsigned n, bool is_half)
+store_piece (uint8_t *out, uint64_t at, const uint8_t codes[PIECE], unsigned n, bool has_pairs)
 {
-  if (!is_half)
+  if (!has_pairs)
     {
       Pair packed = {};
 
@@ -385,7 +385,7 @@ pack (const Narrow &format, const Piece &piece)
 {
   Pair codes = {};
 
-  if (format.sign != 0x8)
+  if (!is_e2m1 (format))
     return to_codes (format, piece);
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
@@ -394,9 +394,9 @@ pack (const Narrow &format, const Piece &piece)
 }
 
 __device__ inline void
-store_whole (uint8_t *out, uint64_t at, const Pair &codes, bool is_half)
+store_whole (uint8_t *out, uint64_t at, const Pair &codes, bool has_pairs)
 {
-  if (!is_half)
+  if (!has_pairs)
     store_codes (out + at, codes, PIECE);
   else if ((uintptr_t)out % sizeof (uint32_t) == 0 && at % PIECE == 0)
     *(uint32_t *)(out + at / 2) = codes.word[0];
@@ -431,7 +431,7 @@ __device__ inline void
 quantize_piece (const Part &part, uint8_t *out, uint8_t *col, const Narrow &format,
                 const BlockScales &scales, const PartPlace &place, const Piece &piece)
 {
-  bool is_half = format.sign == 0x8;
+  bool has_pairs = is_e2m1 (format);
   unsigned own = scales.at[place_by_row (scales, place.element >> part.shift, place.row)];
   Pair codes = column_codes (part, scales, place);
   Piece down;
@@ -440,8 +440,9 @@ quantize_piece (const Part &part, uint8_t *out, uint8_t *col, const Narrow &form
   for (unsigned i = 0; i < PIECE; i++)
     down.at[i]
         = scaled_value (piece.at[i], scaling_of (scales, codes.word[i / 4] >> i % 4 * 8 & 0xff));
-  store_whole (out, place.at, pack (format, scaled_any (piece, scaling_of (scales, own))), is_half);
-  store_whole (col, place.at, pack (format, down), is_half);
+  store_whole (out, place.at, pack (format, scaled_any (piece, scaling_of (scales, own))),
+               has_pairs);
+  store_whole (col, place.at, pack (format, down), has_pairs);
 }
 
 /* Quantises a piece element by element, because the part or its rows do not consist of whole
@@ -465,8 +466,8 @@ quantize_elements (const Part &part, uint8_t *out, uint8_t *col, const Narrow &f
           place.row++;
         }
     }
-  store_piece (out, place.at, by_row, n, format.sign == 0x8);
-  store_piece (col, place.at, by_column, n, format.sign == 0x8);
+  store_piece (out, place.at, by_row, n, is_e2m1 (format));
+  store_piece (col, place.at, by_column, n, is_e2m1 (format));
 }
 
 __global__ void
@@ -680,14 +681,14 @@ exec_cuda_param_quantize (const ExecArgs *args, void *stream)
   float *scale = args->scale[0];
   uint64_t count = part.count;
   Site site = site_of (args, 5);
-  bool is_half = dtype == PLAN_DTYPE_E2M1;
+  bool has_pairs = dtype == PLAN_DTYPE_E2M1;
 
   if (part.block == SQUARE_SIDE)
     return exec_cuda_param_quantize_squares (args, stream);
   if (operands.code != 0)
     return operands.code;
-  if ((!is_half && dtype != PLAN_DTYPE_E5M2 && dtype != PLAN_DTYPE_E4M3)
-      || (is_half && (count % 2 != 0 || part.first % 2 != 0))
+  if ((!has_pairs && dtype != PLAN_DTYPE_E5M2 && dtype != PLAN_DTYPE_E4M3)
+      || (has_pairs && (count % 2 != 0 || part.first % 2 != 0))
       || (part.block != 0 && part.block != NV_BLOCK && part.block != MX_BLOCK))
     return (int)cudaErrorInvalidValue;
   if (part.block > 0)

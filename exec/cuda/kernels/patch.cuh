@@ -53,16 +53,16 @@ read_patch (const Array &in, uint64_t at, uint64_t cols)
 __device__ inline Patch
 transposed_patch (const Patch &patch)
 {
-  Patch turned;
+  Patch transposed;
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
     {
       EXEC_CUDA_UNROLL_ALL
       for (unsigned k = 0; k < PIECE; k++)
-        turned.row[i].at[k] = patch.row[k].at[i];
+        transposed.row[i].at[k] = patch.row[k].at[i];
     }
-  return turned;
+  return transposed;
 }
 
 __device__ inline uint32_t
@@ -76,12 +76,12 @@ largest_of_patch (const Patch &patch)
   return max;
 }
 
-/* What a block shares of a square. The codes of column x are in pieces, that of line y at y ^ x /
- * 8: so a warp stores to different banks, and reads from different banks. */
+/* What a block shares of a square. columns[x] has the codes of column x, a piece per line; that of
+ * line y is at y ^ x / 8, so a warp stores to different banks, and reads from different banks. */
 struct SquareTile
 {
   uint32_t largest[SQUARE_LINES][SQUARE_SIDE]; /* of each column, over the rows of a line */
-  Pair turned[SQUARE_SIDE][SQUARE_LINES];
+  Pair columns[SQUARE_SIDE][SQUARE_LINES];
 };
 
 __device__ inline SquareTile &
@@ -95,25 +95,26 @@ square_tile ()
 __device__ inline void
 share_largest (const Patch &patch, const PatchPlace &place)
 {
-  Patch turned = transposed_patch (patch);
+  Patch transposed = transposed_patch (patch);
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
-    square_tile ().largest[place.line][place.piece * PIECE + i] = largest_of_piece (turned.row[i]);
+    square_tile ().largest[place.line][place.piece * PIECE + i]
+        = largest_of_piece (transposed.row[i]);
 }
 
 /* Stores the codes of column i of the thread's patch. */
 __device__ inline void
 share_column (const PatchPlace &place, unsigned i, const Pair &codes)
 {
-  square_tile ().turned[place.piece * PIECE + i][place.line ^ place.piece] = codes;
+  square_tile ().columns[place.piece * PIECE + i][place.line ^ place.piece] = codes;
 }
 
 /* The codes of the square's column x in the rows of a line. */
 __device__ inline Pair
 shared_column (unsigned x, unsigned line)
 {
-  return square_tile ().turned[x][line ^ x / PIECE];
+  return square_tile ().columns[x][line ^ x / PIECE];
 }
 
 }

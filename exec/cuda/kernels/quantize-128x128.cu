@@ -8,15 +8,19 @@
  *                shared memory; each thread holds 8 rows of 8 elements, as in amax_whole_squares.
  *                amax_squares, for parts that do not begin at a multiple of 8 elements, and
  *                quantize_squares: a thread per piece, 256 a block, at most 2048 blocks.
- * scale_squares, transpose_squares: one per scale. Per call       s: bytes per element of `in`, q =
- * 1 + 1 / 32; n elements op                    bytes                    instructions quantize n (s
- * + q), with col      a comparison and a product in fp32 per element n (s + 2 q)              and
- * copy, half an instruction to round it (about 25 before sm_89): some 10 in all param_amax count s
- * a comparison per element, one atomic a square param_quantize        count (s + 1)            as
- * quantize, of one copy; 4 per element to find its square Checked with   exec_cpu_quantize,
- * exec_cpu_param_amax, exec_cpu_param_quantize and exec_cpu_transpose, by tests/fake and tests/gpu:
- * equal byte for byte, but any NaN will do. Scales are powers of two: a product with an inverse is
- * the CPU's quotient.
+ *                scale_squares, transpose_squares: one per scale.
+ * Per call       s: bytes per element of `in`, q = 1 + 1 / 32; n elements
+ *   op                    bytes                    instructions
+ *   quantize              n (s + q), with col      a comparison and a product in fp32 per element
+ *                         n (s + 2 q)              and copy, half an instruction to round it (about
+ *                                                  25 before sm_89): some 10 in all
+ *   param_amax            count s                  a comparison per element, one atomic a square
+ *   param_quantize        count (s + 1)            as quantize, of one copy; 4 per element to find
+ *                                                  its square
+ * Checked with   exec_cpu_quantize, exec_cpu_param_amax, exec_cpu_param_quantize and
+ *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, but any
+ *                NaN will do. Scales are powers of two: a product with an inverse is the CPU's
+ *                quotient.
  */
 #include "exec/cuda/kernels/patch.cuh"
 
@@ -296,8 +300,8 @@ raise_together (uint32_t *amax, uint64_t square, uint32_t max)
 }
 
 /* The largest magnitude among those elements of the part that this thread has of the square at (r,
- * c). For parts that begin at a multiple of 8 elements, of parameters whose rows are one: no piece
- * of a square is cut by the part's beginning. */
+ * c). For parts that begin at a multiple of 8 elements, of parameters with rows of a multiple of 8:
+ * no piece of a square is cut by the part's beginning. */
 __device__ inline uint32_t
 largest_in_square (const SquarePart &part, const Array &in, uint64_t r, uint64_t c)
 {
@@ -331,8 +335,7 @@ squares_met (const SquarePart &part)
            (part.cols.by + SQUARE_SIDE - 1) / SQUARE_SIDE };
 }
 
-/* A block per square, for parts that begin at a multiple of 8 elements, of parameters whose rows
- * are one. */
+/* A block per square, for the parts that largest_in_square reads. */
 __global__ void
 __launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *amax, Array in)
 {

@@ -217,18 +217,19 @@ codes_of_tensor (const Target &to, const Scaling &tensor, const Patch &patch)
 
 /* Transposes a patch of codes of a byte each. */
 __device__ inline PatchCodes
-turned_codes (const PatchCodes &codes)
+transposed_codes (const PatchCodes &codes)
 {
-  PatchCodes turned = {};
+  PatchCodes transposed = {};
 
   EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < PIECE; i++)
     {
       EXEC_CUDA_UNROLL_ALL
       for (unsigned k = 0; k < PIECE; k++)
-        turned.row[i].word[k / 4] |= (codes.row[k].word[i / 4] >> i % 4 * 8 & 0xff) << k % 4 * 8;
+        transposed.row[i].word[k / 4] |= (codes.row[k].word[i / 4] >> i % 4 * 8 & 0xff)
+                                         << k % 4 * 8;
     }
-  return turned;
+  return transposed;
 }
 
 /* Stores the first n codes of a row from a column on; of codes of half a byte, all eight. */
@@ -317,7 +318,7 @@ store_rows (const Target &to, const Lines &lines, const PatchCodes &codes)
       store_line (to, lines.row + k, lines.col, codes.row[k], lines.cols);
 }
 
-/* Stores the columns of a square as rows of the turned copy. */
+/* Stores the columns of a square as rows of the transposed copy. */
 __device__ inline void
 store_columns (const Target &to, uint64_t r, uint64_t c, uint64_t rows, uint64_t cols)
 {
@@ -360,7 +361,7 @@ __launch_bounds__ (THREADS, 2)
         continue;
       lines = lines_at (place.col, place.row, cols, rows);
       codes = has_blocks (row) ? convert_columns (col, tensor, patch, place, lines)
-                               : turned_codes (codes);
+                               : transposed_codes (codes);
       __syncthreads (); /* the last square's columns have been stored */
       EXEC_CUDA_UNROLL_ALL
       for (unsigned i = 0; i < PIECE; i++)
@@ -405,11 +406,6 @@ dequantize (uint64_t count, Array out, const uint8_t *in, PlanDtype dtype, const
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
     write (out, at, piece_of (at, count), narrow_piece (in, dtype, scale, count, at));
 }
-
-}
-
-namespace
-{
 
 Target
 target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which elements dropout zeroes: exec/number/random.c, for devices. */
 #pragma once
 #include "exec/cuda/kernels/launch.cuh"

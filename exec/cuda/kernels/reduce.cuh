@@ -91,7 +91,7 @@ enum : unsigned
 struct Columns
 {
   uint64_t rows, cols;
-  unsigned strip;
+  unsigned strip;      /* the pieces that a strip is wide */
   Array first, second; /* results; the second may be absent */
 };
 
@@ -132,9 +132,9 @@ sum_down (const Piece &piece, unsigned strip)
 }
 
 __device__ inline void
-write_strip (const Columns &shape, const Array &out, uint64_t first, const Piece &piece)
+write_strip (const Columns &shape, const Array &out, uint64_t begin, const Piece &piece)
 {
-  uint64_t col = first * PIECE + threadIdx.x;
+  uint64_t col = begin * PIECE + threadIdx.x;
   float sum = sum_down (piece, shape.strip);
 
   if (threadIdx.x < shape.strip * PIECE && col < shape.cols)
@@ -155,10 +155,10 @@ __launch_bounds__ (COLUMN_THREADS, 1) columns (Columns shape, Term term)
 {
   uint64_t pieces = pieces_of (shape.cols);
 
-  for (uint64_t first = (uint64_t)blockIdx.x * shape.strip; first < pieces;
-       first += (uint64_t)gridDim.x * shape.strip)
+  for (uint64_t begin = (uint64_t)blockIdx.x * shape.strip; begin < pieces;
+       begin += (uint64_t)gridDim.x * shape.strip)
     {
-      uint64_t col = (first + threadIdx.x % shape.strip) * PIECE;
+      uint64_t col = (begin + threadIdx.x % shape.strip) * PIECE;
       uint64_t stride = COLUMN_THREADS / shape.strip;
       unsigned n = col < shape.cols ? piece_of (col, shape.cols) : 0;
       Piece first_sum = {}, second_sum = {};
@@ -177,9 +177,9 @@ __launch_bounds__ (COLUMN_THREADS, 1) columns (Columns shape, Term term)
             if (row + i * stride < shape.rows)
               term.add (rows[i], &first_sum, &second_sum);
         }
-      write_strip (shape, shape.first, first, first_sum);
+      write_strip (shape, shape.first, begin, first_sum);
       if (shape.second.at != NULL)
-        write_strip (shape, shape.second, first, second_sum);
+        write_strip (shape, shape.second, begin, second_sum);
     }
 }
 

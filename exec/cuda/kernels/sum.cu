@@ -3,9 +3,10 @@
  * nan_to_infinity replaces NaNs before a maximum by NCCL, which would drop them.
  *
  * Launch shape   a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
- * Per call       bytes: count (s + ranks s), and 2 count s of nan_to_infinity; FLOPs: count (ranks
- * - 1). s: bytes per element. Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c,
- * by tests/fake and tests/gpu: the same operations in the same order, equal bit for bit. */
+ * Per call       bytes: count (s + ranks s), and 2 count s of nan_to_infinity; FLOPs:
+ *                count (ranks - 1). s: bytes per element.
+ * Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c, by tests/fake and tests/gpu:
+ *                the same operations in the same order, equal bit for bit. */
 #include "exec/cuda/kernels/sum.h"
 
 #include "exec/cuda/kernels/launch.cuh"
