@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A row of qkv holds the query heads, then the key heads, then the value heads; a row of out or
- * dout holds the query heads. In latent attention there are rows of each kind, and values have a
- * width of their own. `group` neighbouring query heads share a key head. A batched product
- * takes the h-th query head of each group, and these lie `group` heads apart.
+ * dout holds the query heads. In latent attention queries, keys and values lie in operands of
+ * their own, and value heads have a width of their own. `group` neighbouring query heads share a
+ * key head. A batched product takes the h-th query head of each group, and these lie `group` heads
+ * apart.
  *
  * Scores are in fp32. The softmax overwrites them with probabilities in qkv's format, and the
  * gradients of probabilities with the gradients of scores likewise, because both factors of a
@@ -102,9 +103,10 @@ heads_in_qkv (const gint64 *dims, guint operand, gint64 which)
                   which > 0 ? (heads + (which - 1) * kv_heads) * dim : 0, dim };
 }
 
-/* The shape of an op, and where its operands lie; those of a gradient only backwards. */
+/* The shape of an op of multi-head attention, and where its operands lie; those of a gradient only
+ * backwards. */
 static Attention
-plain_of (const ExecArgs *args, gboolean is_bwd)
+multi_head_of (const ExecArgs *args, gboolean is_bwd)
 {
   const gint64 *dims = args->op->dims;
   const guint qkv = is_bwd ? BWD_QKV : QKV;
@@ -123,6 +125,7 @@ plain_of (const ExecArgs *args, gboolean is_bwd)
                       .lse = is_bwd ? BWD_LSE : LSE };
 }
 
+/* The same of latent attention. */
 #define FORWARD(name) PLAN_REF_LATENT_ATTENTION_##name
 #define BACKWARD(name) PLAN_REF_LATENT_ATTENTION_BWD_##name
 #define EITHER(name) (is_bwd ? BACKWARD (name) : FORWARD (name))
@@ -171,8 +174,8 @@ is_of_parts (const ExecArgs *args, const ExecCudaScores *rule)
              || rule->places || rule->dropout.key);
 }
 
-/* Fills in *out. FALSE: batched products cannot do this op, because it has keys of other ranks, too
- * little scratch, or operands of formats that do not go together. */
+/* Fills in *out. FALSE: batched products cannot do this op, because is_of_parts, or because it has
+ * too little scratch, or operands in formats that do not go together. */
 static gboolean
 attention_of (const ExecArgs *args, Attention *out)
 {
@@ -182,7 +185,7 @@ attention_of (const ExecArgs *args, Attention *out)
   guint8 *work = args->ptr[work_of (kind)];
   const guint64 skipped = -(guintptr)work & (ALIGNMENT - 1);
   Attention self = kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
-                       ? plain_of (args, is_bwd)
+                       ? multi_head_of (args, is_bwd)
                        : latent_of (args, is_bwd);
   self.args = args;
   self.batch = dims[PLAN_DIM_ATTENTION_batch];
@@ -267,11 +270,13 @@ scores_at (const Attention *self, float *scores, PlanDtype dtype)
   return (ExecCudaMatrices){ scores, dtype, in_row, self->turn.queries * in_row };
 }
 
+/* The sums in scratch of the gradients of the turn's keys, or of its values, from from_key on.
+ * Those of two heads lie `stride` elements apart. */
 static ExecCudaMatrices
-image_at (const Attention *self, const Turn *turn, float *image, gint64 dim, guint64 apart)
+sums_at (const Attention *self, const Turn *turn, float *sums, gint64 dim, guint64 stride)
 {
-  return (ExecCudaMatrices){ image + from_key (self, turn) * dim, PLAN_DTYPE_FP32, dim,
-                             (gint64)apart };
+  return (ExecCudaMatrices){ sums + from_key (self, turn) * dim, PLAN_DTYPE_FP32, dim,
+                             (gint64)stride };
 }
 
 static int
@@ -392,8 +397,8 @@ take_backward (const Attention *self, const Turn *turn, void *stream)
   const ExecCudaMatrices k = keys_at (self, turn, &self->k, from),
                          v = keys_at (self, turn, &self->v, from);
   const ExecCudaMatrices dkeys
-      = image_at (self, turn, self->dkeys, self->dim, self->turn.key_stride),
-      dvalues = image_at (self, turn, self->dvalues, self->v_dim, self->turn.value_stride);
+      = sums_at (self, turn, self->dkeys, self->dim, self->turn.key_stride),
+      dvalues = sums_at (self, turn, self->dvalues, self->v_dim, self->turn.value_stride);
   int code = score (self, turn, self->dim, self->scores, q, k, stream);
   if (code == 0)
     code = score (self, turn, self->v_dim, self->dscores, dout, v, stream);
@@ -412,12 +417,12 @@ take_backward (const Attention *self, const Turn *turn, void *stream)
 /* Rounds the gradients of some key heads, or value heads, from fp32 into their operand, once all
  * turns have added to them. */
 static int
-keep (const Attention *self, const Turn *turn, const float *image, guint64 apart, const Heads *of,
-      void *stream)
+round_gradients (const Attention *self, const Turn *turn, const float *from, guint64 stride,
+                 const Heads *of, void *stream)
 {
   const ExecCudaMatrices to = keys_at (self, turn, of, 0);
-  const ExecCudaSums sums = { .from = image,
-                              .from_stride = apart,
+  const ExecCudaSums sums = { .from = from,
+                              .from_stride = stride,
                               .to = to.at,
                               .dtype = to.dtype,
                               .heads = (guint64)turn->heads,
@@ -437,9 +442,9 @@ backward_of_heads (const Attention *self, Turn *turn, void *stream)
   if (code == 0)
     code = take_turns (self, turn, take_backward, stream);
   if (code == 0)
-    code = keep (self, turn, self->dkeys, self->turn.key_stride, &self->dk, stream);
+    code = round_gradients (self, turn, self->dkeys, self->turn.key_stride, &self->dk, stream);
   if (code == 0)
-    code = keep (self, turn, self->dvalues, self->turn.value_stride, &self->dv, stream);
+    code = round_gradients (self, turn, self->dvalues, self->turn.value_stride, &self->dv, stream);
   return code;
 }
 

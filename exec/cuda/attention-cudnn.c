@@ -115,7 +115,7 @@ exec_attention_check_shape (const ExecAttentionShape *shape, GError **error)
     why = "is in bf16 or fp16";
   else if (shape->batch <= 0 || shape->seq <= 0 || shape->kv_heads <= 0 || shape->heads <= 0
            || shape->heads % shape->kv_heads != 0)
-    why = "has as many query heads for each key head";
+    why = "needs the same number of query heads for each key head";
   else if (shape->head_dim <= 0 || shape->head_dim % 8 != 0)
     why = "has heads of a multiple of 8 elements";
   else

@@ -386,6 +386,8 @@ cuda_wait (ExecDevice *device, guint32 event, PlanStream stream, GError **error)
   return TRUE;
 }
 
+/* An event of a captured step has happened once the launch has ended, behind which `copied` of the
+ * compute stream is recorded. */
 static gboolean
 cuda_sync (ExecDevice *device, guint32 event, GError **error)
 {

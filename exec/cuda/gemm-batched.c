@@ -178,7 +178,7 @@ choose (Product *self, const Key *key)
   self->is_refused = exec_cuda_lt_is_refusal (code);
   if (self->is_refused)
     g_message ("%u products of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
-               " at once: cuBLASLt has no algorithm for it",
+               " at once: cuBLASLt has no algorithm for them",
                key->count, key->m, key->n, key->k);
   if (code != 0)
     return self->is_refused ? 0 : code;

@@ -60,21 +60,21 @@ capability (void)
 }
 
 #define HOPPER 90
-#define FIRST_LT_WITH_SQUARES 120900
+#define FIRST_LT_WITH_FP32_SCALES 120900
 
 static gboolean
-has_squares (PlanDtype dtype)
+has_fp32_scales (PlanDtype dtype)
 {
   return dtype == PLAN_DTYPE_FP8_1X128 || dtype == PLAN_DTYPE_FP8_128X128;
 }
 
-/* Refuses a buffer in a format with fp32 scales per 128 elements where cuBLASLt cannot multiply it:
- * it does so on Hopper alone, without emulation elsewhere. */
+/* Refuses a buffer in a format with fp32 scales, of 128 elements or of 128 x 128, where cuBLASLt
+ * cannot multiply it: it does so on Hopper alone, without emulation elsewhere. */
 static gboolean
-check_squares (const PlanBuffer *buffer, GError **error)
+check_fp32_scales (const PlanBuffer *buffer, GError **error)
 {
-  if (!has_squares (buffer->dtype)
-      || (capability () == HOPPER && cublasLtGetVersion () >= FIRST_LT_WITH_SQUARES))
+  if (!has_fp32_scales (buffer->dtype)
+      || (capability () == HOPPER && cublasLtGetVersion () >= FIRST_LT_WITH_FP32_SCALES))
     return TRUE;
   if (capability () == HOPPER)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
@@ -139,7 +139,7 @@ check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
       const PlanRef *ref = &op->refs[i];
       const PlanBuffer *buffer
           = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
-      if (buffer && !check_squares (buffer, error))
+      if (buffer && !check_fp32_scales (buffer, error))
         return FALSE;
       if (!buffer || !has_blocks (buffer->dtype) || capability () >= FIRST_WITH_BLOCKS)
         continue;

@@ -80,7 +80,7 @@ static const struct
 } refused[] = {
   { { 1, 4, 2, 2, 8, PLAN_DTYPE_FP32, FALSE, FALSE, 0 }, "cuDNN's attention is in bf16 or fp16" },
   { { 1, 4, 3, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
-    "cuDNN's attention has as many query heads for each key head" },
+    "cuDNN's attention needs the same number of query heads for each key head" },
   { { 1, 4, 2, 2, 12, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
     "cuDNN's attention has heads of a multiple of 8 elements" },
 };
