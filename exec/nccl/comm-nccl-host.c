@@ -7,7 +7,7 @@
  * driver until the stream has got there (CUDA's "API synchronization behavior"), so a lost rank
  * would never be noticed. And ncclSend connects every pair of ranks, with buffers for each
  * (p2pnChannels in NCCL's enqueue.cc), so even what is for one rank is gathered by all. A trade
- * does use ncclSend, because only two ranks call it. */
+ * and an exchange do use ncclSend, because in them a rank sends to one other alone. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-try.h"
@@ -116,7 +116,7 @@ static gboolean
 pass_piece (NcclComm *self, guint8 *out, guint from, const guint8 *in, guint to, guint64 n,
             GError **error)
 {
-  const char *call = "trade of the host's memory";
+  const char *call = "send and receive of the host's memory";
   NcclWorld *world = self->world;
 
   if (in != NULL && !copy_in (world, in, n, error))

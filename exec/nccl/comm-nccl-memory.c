@@ -89,7 +89,7 @@ forget (NcclBlock *block, const NcclComm *comm)
       else if (comm->handle != NULL)
         result = ncclCommDeregister (comm->handle, made->handle);
       if (result != ncclSuccess && result != ncclInProgress)
-        g_warning ("NCCL does not give back a window among %s: %s", comm->name,
+        g_warning ("NCCL does not deregister memory among %s: %s", comm->name,
                    ncclGetErrorString (result));
       g_array_remove_index (block->registrations, i--);
     }

@@ -25,7 +25,7 @@ typedef struct
   int device;
   ncclUniqueId id; /* made by rank 0 for all */
   gboolean is_one_host;
-  const char *place; /* HOST:PORT where they met by a launcher's word; NULL: otherwise */
+  const char *place; /* HOST:PORT where they met if a launcher said it; NULL: they met otherwise */
   char **hosts;      /* of all ranks; NULL: not known */
 } Meeting;
 

@@ -33,7 +33,7 @@ typedef struct
   gboolean is_one_host; /* all ranks are on one */
   guint rank;           /* of this process or thread among all */
   ExecComm *carrier;    /* by which ranks met and report failures; NULL: there is none */
-  char *meeting;        /* HOST:PORT where they met without one; NULL: NCCL itself knows */
+  char *meeting;        /* HOST:PORT where they met without a carrier; NULL: they met otherwise */
   char **hosts;         /* of all ranks, one after the other; NULL: not known */
   GPtrArray *comms;     /* NcclComm, not owned, oldest first */
   GArray *blocks;       /* NcclBlock: memory taken by exec_comm_nccl_take */
@@ -43,7 +43,7 @@ typedef struct
   char *reason;         /* why nothing works any more; NULL while all is well */
   GPtrArray *aborted;   /* ncclComm_t: of all communicators, when this rank gave up */
   GThread *aborting;    /* the thread that aborts them; NULL: there is none */
-  gint is_stopped;      /* atomic: the kernels of all of them have been told to end */
+  gint is_stopped;      /* atomic: the kernels of all communicators have been told to end */
   cudaStream_t stream;
   guint8 *stage[2];  /* device memory through which host memory is sent [0] and received [1] */
   guint8 *pinned[2]; /* pinned memory, copied to stage[0] and from stage[1] */
