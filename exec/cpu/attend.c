@@ -168,10 +168,10 @@ clear_unseen (float *row, const Seen *seen)
   memset (row + seen->begin + seen->count, 0, seen->behind * sizeof *row);
 }
 
-/* Memory for a [seq, dim] matrix of an operand: in bf16 if scores are split. Sums are always in
+/* A copy of one head, [seq, dim], in this memory: in bf16 if scores are split. Sums are always in
  * fp32. */
 static Matrix
-image_at (const Way *way, float *memory)
+copy_at (const Way *way, float *memory)
 {
   return way->splits ? (Matrix){ .upper = (guint16 *)memory } : (Matrix){ .wide = memory };
 }
@@ -289,15 +289,15 @@ add_to (float *restrict out, const float *restrict in, guint64 count)
 
 /* Multiplies two matrices, of which only the first may have lower halves. */
 static void
-multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a, const Matrix *b,
+multiply (const Scores *scores, const gint64 size[3], int layout, const Matrix *a, const Matrix *b,
           gboolean adds, float *out)
 {
   if (b->wide != NULL)
     {
       exec_gemm_fp32 (size[0], size[1], size[2], layout, a->wide, b->wide,
-                      adds ? rooms->product : out);
+                      adds ? scores->product : out);
       if (adds)
-        add_to (out, rooms->product, (guint64)(size[0] * size[1]));
+        add_to (out, scores->product, (guint64)(size[0] * size[1]));
       return;
     }
   exec_gemm_bf16 (size[0], size[1], size[2], layout, a->upper, b->upper, adds, out, NULL);
@@ -345,8 +345,8 @@ add_slope (const Shape *shape, float *scores, guint64 query, guint64 key, guint6
 }
 
 /* Drops weights of a query and of keys from `key` on, or their gradients. The column of a weight is
- * the number of its key in the run. Neighbours in a part of a sequence are neighbours in the run
- * but where its two pieces meet. */
+ * the number of its key among the tokens of the training run. Neighbouring keys of a part of a
+ * sequence have neighbouring numbers but where its two pieces meet. */
 static void
 drop_weights (const Shape *shape, float *row, guint64 query, guint64 key, guint64 count)
 {
@@ -403,16 +403,16 @@ softmax (const Shape *shape, const Run *run, float slope, float *scores, float *
 /* The forward pass of one query head of one sequence. */
 static void
 query_head (const Shape *shape, const Way *way, float slope, const Scores *scores,
-            const Matrix image[3], float *lse, float *out)
+            const Matrix qkv[3], float *lse, float *out)
 {
   const gint64 dim = (gint64)shape->dim, v_dim = (gint64)shape->v_dim;
 
   for (guint64 first = 0; first < shape->seq; first += way->queries)
     {
       const Run run = run_from (shape, way, first);
-      const Matrix q = from_row (&image[0], first, shape->dim);
-      const Matrix k = from_row (&image[1], (guint64)run.from_key, shape->dim),
-                   v = from_row (&image[2], (guint64)run.from_key, shape->v_dim);
+      const Matrix q = from_row (&qkv[0], first, shape->dim);
+      const Matrix k = from_row (&qkv[1], (guint64)run.from_key, shape->dim),
+                   v = from_row (&qkv[2], (guint64)run.from_key, shape->v_dim);
 
       if (run.keys > 0)
         multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
@@ -517,21 +517,21 @@ attention_head (const Spread *self, guint64 of, guint worker)
   const ExecCpuAttentionOperands *at = self->of;
   const guint64 size = shape->seq * shape->dim, group = shape->heads / shape->kv_heads;
   const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
-  float *work = room_of (self, worker), *images = work + scores_room (shape, &self->way),
-        *out = images + 2 * size + shape->seq * shape->v_dim;
+  float *work = room_of (self, worker), *copies = work + scores_room (shape, &self->way),
+        *out = copies + 2 * size + shape->seq * shape->v_dim;
   const Scores scores = scores_at (shape, &self->way, work, NULL);
-  const Matrix image[] = { image_at (&self->way, images), image_at (&self->way, images + size),
-                           image_at (&self->way, images + 2 * size) }; /* q, k, v */
+  const Matrix qkv[] = { copy_at (&self->way, copies), copy_at (&self->way, copies + size),
+                         copy_at (&self->way, copies + 2 * size) };
 
-  gather_head (shape, &image[1], args, &at->k, shape->dim, b, kv_head);
-  gather_head (shape, &image[2], args, &at->v, shape->v_dim, b, kv_head);
+  gather_head (shape, &qkv[1], args, &at->k, shape->dim, b, kv_head);
+  gather_head (shape, &qkv[2], args, &at->v, shape->v_dim, b, kv_head);
   for (guint64 head = kv_head * group; head < (kv_head + 1) * group; head++)
     {
       float *lse = (float *)args->ptr[at->lse] + (b * shape->heads + head) * shape->seq;
       const Shape of_head = in_head (shape, head);
 
-      gather_head (shape, &image[0], args, &at->q, shape->dim, b, head);
-      query_head (&of_head, &self->way, slope_of (shape, head), &scores, image, lse, out);
+      gather_head (shape, &qkv[0], args, &at->q, shape->dim, b, head);
+      query_head (&of_head, &self->way, slope_of (shape, head), &scores, qkv, lse, out);
       scatter_head (shape, args, &at->out, shape->v_dim, b, head, out);
     }
 }
@@ -562,15 +562,15 @@ exec_cpu_attend (const ExecArgs *args, const ExecCpuAttentionOperands *of)
   Spread self
       = { .args = args, .of = of, .shape = shape_of (args, of), .scratch = args->ptr[of->work] };
   const guint read[] = { of->q.operand, of->k.operand, of->v.operand };
-  const guint64 images = 2 * self.shape.seq * (self.shape.dim + self.shape.v_dim);
+  const guint64 copies = 2 * self.shape.seq * (self.shape.dim + self.shape.v_dim);
 
   self.way = way_of (&self.shape, format_of (args, read, G_N_ELEMENTS (read)));
-  self.room = scores_room (&self.shape, &self.way) + images;
-  run_heads (&self, self.shape.seq * self.shape.seq + images, attention_part);
+  self.room = scores_room (&self.shape, &self.way) + copies;
+  run_heads (&self, self.shape.seq * self.shape.seq + copies, attention_part);
 }
 
 /* The scratch of the backward pass for one head. Products that are added lie where `out` does,
- * which is read before the first of them: see weigh_rows. Where values have a width of their own,
+ * which is read before the first of them: see dot_rows. Where values have a width of their own,
  * products lie behind all else. */
 typedef struct
 {
@@ -591,19 +591,19 @@ backward_room (const Shape *shape)
 static Head
 head_of (const Shape *shape, const Way *way, float *work)
 {
-  const guint64 square = scores_room (shape, way), image = shape->seq * shape->dim,
-                v_image = shape->seq * shape->v_dim;
-  float *q = work + 2 * square, *k = q + image, *v = k + image, *out = v + v_image,
-        *dout = out + v_image, *dq = dout + v_image, *dk = dq + image, *dv = dk + image;
+  const guint64 square = scores_room (shape, way), qk_head = shape->seq * shape->dim,
+                v_head = shape->seq * shape->v_dim;
+  float *q = work + 2 * square, *k = q + qk_head, *v = k + qk_head, *out = v + v_head,
+        *dout = out + v_head, *dq = dout + v_head, *dk = dq + qk_head, *dv = dk + qk_head;
 
   return (Head){
-    .prob = scores_at (shape, way, work, shape->dim == shape->v_dim ? out : dv + v_image),
+    .prob = scores_at (shape, way, work, shape->dim == shape->v_dim ? out : dv + v_head),
     .dprob = scores_at (shape, way, work + square, NULL),
-    .q = image_at (way, q),
-    .k = image_at (way, k),
-    .v = image_at (way, v),
-    .out = image_at (way, out),
-    .dout = image_at (way, dout),
+    .q = copy_at (way, q),
+    .k = copy_at (way, k),
+    .v = copy_at (way, v),
+    .out = copy_at (way, out),
+    .dout = copy_at (way, dout),
     .dq = dq,
     .dk = dk,
     .dv = dv,
@@ -620,7 +620,7 @@ scale_gradients (float *restrict dprob, const float *restrict prob, guint64 coun
 
 /* sum (dout * out) of a row */
 static float
-weigh_row (const Shape *shape, const Head *head, guint64 row)
+dot_row (const Shape *shape, const Head *head, guint64 row)
 {
   float lanes[EXEC_CPU_LANES] = { 0 }, dout_storage[EXEC_CPU_BLOCK], storage[EXEC_CPU_BLOCK];
 
@@ -636,16 +636,16 @@ weigh_row (const Shape *shape, const Head *head, guint64 row)
 
 /* Leaves sum (dout * out) of each row where the row's dq begins, which is written later. */
 static void
-weigh_rows (const Shape *shape, const Head *head)
+dot_rows (const Shape *shape, const Head *head)
 {
   for (guint64 row = 0; row < shape->seq; row++)
-    head->dq[row * shape->dim] = weigh_row (shape, head, row);
+    head->dq[row * shape->dim] = dot_row (shape, head, row);
 }
 
 /* The derivative of capped scores. Caps the scores as the forward pass did; the gradient of capped
  * scores, less `dot`, becomes that of uncapped ones: it is multiplied by 1 - tanh^2. */
 static void
-bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count, float dot)
+cap_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count, float dot)
 {
   cap_scores (shape, scores, count);
   for (guint64 i = 0; i < count; i++)
@@ -657,8 +657,8 @@ bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count,
 }
 
 /* Turns scores into probabilities and the gradient of probabilities into that of scores: ds = p *
- * (dp - sum (dout * out)). With dropout dp passes it, and the gradient of values reads what p left
- * behind it. */
+ * (dp - sum (dout * out)). With dropout dp is dropped as p was in the forward pass, and so is
+ * the p of which the gradient of values is made. */
 static void
 softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, const float *lse)
 {
@@ -675,7 +675,7 @@ softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, 
       drop_weights (shape, dprob + seen.begin, t, key, seen.count);
       if (is_bent (shape))
         {
-          bend_scores_bwd (shape, prob + seen.begin, dprob + seen.begin, seen.count, dot);
+          cap_scores_bwd (shape, prob + seen.begin, dprob + seen.begin, seen.count, dot);
           add_slope (shape, prob + seen.begin, t, key, seen.count, slope);
           dot = 0;
         }
@@ -693,7 +693,7 @@ query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *hea
 {
   const gint64 dim = (gint64)shape->dim, v_dim = (gint64)shape->v_dim;
 
-  weigh_rows (shape, head);
+  dot_rows (shape, head);
   for (guint64 first = 0; first < shape->seq; first += way->queries)
     {
       const Run run = run_from (shape, way, first);
@@ -772,9 +772,9 @@ exec_cpu_attend_bwd (const ExecArgs *args, const ExecCpuAttentionOperands *of)
       = { .args = args, .of = of, .shape = shape_of (args, of), .scratch = args->ptr[of->work] };
   const guint read[]
       = { of->q.operand, of->k.operand, of->v.operand, of->dout.operand, of->out.operand };
-  const guint64 seq = self.shape.seq, images = backward_room (&self.shape);
+  const guint64 seq = self.shape.seq, copies = backward_room (&self.shape);
 
   self.way = way_of (&self.shape, format_of (args, read, G_N_ELEMENTS (read)));
-  self.room = 2 * scores_room (&self.shape, &self.way) + images;
-  run_heads (&self, 2 * seq * seq + images, attention_bwd_part);
+  self.room = 2 * scores_room (&self.shape, &self.way) + copies;
+  run_heads (&self, 2 * seq * seq + copies, attention_bwd_part);
 }

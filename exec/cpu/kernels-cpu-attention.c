@@ -32,16 +32,16 @@ heads_of (const ExecArgs *args, guint operand, guint width)
   return (ExecCpuHeads){ operand, (guint64)(dims[PLAN_DIM_ATTENTION_heads] * dims[width]), 0 };
 }
 
-/* Query, key, or value heads in rows that hold all of them. */
+/* Query (0), key (1), or value heads in rows that hold all of them. */
 static ExecCpuHeads
-heads_in_qkv (const ExecArgs *args, guint operand, guint first)
+heads_in_qkv (const ExecArgs *args, guint operand, guint which)
 {
   const guint64 heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_heads],
                 kv_heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_kv_heads],
                 dim = (guint64)args->op->dims[PLAN_DIM_ATTENTION_head_dim];
 
   return (ExecCpuHeads){ operand, (heads + 2 * kv_heads) * dim,
-                         first > 0 ? (heads + (first - 1) * kv_heads) * dim : 0 };
+                         which > 0 ? (heads + (which - 1) * kv_heads) * dim : 0 };
 }
 
 /* The key heads: in the operand `apart` if it is given, with keys and values of another rank,
@@ -148,6 +148,13 @@ exec_cpu_latent_attention_bwd (const ExecArgs *args)
           = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dv, PLAN_DIM_LATENT_ATTENTION_v_dim) });
 }
 
+/* The index of the log of a row's sum of exponentials, of one head: [batch, heads, seq]. */
+static guint64
+place_of_lse (guint64 seq, guint64 heads, guint64 row, guint64 head)
+{
+  return (row / seq * heads + head) * seq + row % seq;
+}
+
 /* Joins attention over some tokens and attention over others. Each is weighted by its share of the
  * sum of exponentials; where a query saw none of those tokens, its share is zero. */
 static void
@@ -185,7 +192,7 @@ join_rows (const ExecArgs *args, guint64 first, guint64 end)
   for (guint64 row = first; row < end; row++)
     for (guint64 head = 0; head < heads; head++)
       {
-        const guint64 at = (row / seq * heads + head) * seq + row % seq;
+        const guint64 at = place_of_lse (seq, heads, row, head);
 
         join_head (args, (row * heads + head) * dim, dim, &lse[at], part_lse[at]);
       }
@@ -209,23 +216,14 @@ PLAN_SAME_DIM (ATTENTION_SINK, ATTENTION_SINK_BWD, seq);
 PLAN_SAME_DIM (ATTENTION_SINK, ATTENTION_SINK_BWD, heads);
 PLAN_SAME_DIM (ATTENTION_SINK, ATTENTION_SINK_BWD, head_dim);
 
-/* A head's place among logs of sums of exponentials. */
-static guint64
-place_of_lse (const ExecArgs *args, guint64 row, guint64 head)
-{
-  const guint64 seq = (guint64)args->op->dims[PLAN_DIM_ATTENTION_SINK_seq],
-                heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_SINK_heads];
-
-  return (row / seq * heads + head) * seq + row % seq;
-}
-
 /* A query's output over tokens is weighted by their share of the sum of exponentials, to which the
  * sink adds a term of its own. */
 static void
 sink_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   const gint64 *dims = args->op->dims;
-  const guint64 heads = (guint64)dims[PLAN_DIM_ATTENTION_SINK_heads],
+  const guint64 seq = (guint64)dims[PLAN_DIM_ATTENTION_SINK_seq],
+                heads = (guint64)dims[PLAN_DIM_ATTENTION_SINK_heads],
                 dim = (guint64)dims[PLAN_DIM_ATTENTION_SINK_head_dim];
   float *lse = args->ptr[PLAN_REF_ATTENTION_SINK_lse], sink_storage;
   float storage[EXEC_CPU_BLOCK], out[EXEC_CPU_BLOCK];
@@ -234,7 +232,7 @@ sink_rows (const ExecArgs *args, guint64 first, guint64 end)
     {
       const float sink
           = *exec_cpu_read_ref (args, PLAN_REF_ATTENTION_SINK_sinks, i % heads, 1, &sink_storage);
-      float *of_tokens = lse + place_of_lse (args, i / heads, i % heads);
+      float *of_tokens = lse + place_of_lse (seq, heads, i / heads, i % heads);
       const float max = MAX (*of_tokens, sink), min = MIN (*of_tokens, sink);
       const float joined = max + log1pf (expf (min - max)), share = expf (*of_tokens - joined);
 
@@ -287,8 +285,8 @@ static void
 sink_bwd_heads (const ExecArgs *args, guint64 first, guint64 end)
 {
   const gint64 *dims = args->op->dims;
-  const guint64 rows
-      = (guint64)(dims[PLAN_DIM_ATTENTION_SINK_BWD_batch] * dims[PLAN_DIM_ATTENTION_SINK_BWD_seq]);
+  const guint64 seq = (guint64)dims[PLAN_DIM_ATTENTION_SINK_BWD_seq],
+                rows = (guint64)dims[PLAN_DIM_ATTENTION_SINK_BWD_batch] * seq;
   const guint64 heads = (guint64)dims[PLAN_DIM_ATTENTION_SINK_BWD_heads],
                 dim = (guint64)dims[PLAN_DIM_ATTENTION_SINK_BWD_head_dim];
   const float *lse = args->ptr[PLAN_REF_ATTENTION_SINK_BWD_lse];
@@ -301,7 +299,7 @@ sink_bwd_heads (const ExecArgs *args, guint64 first, guint64 end)
       float sum = 0;
 
       for (guint64 row = 0; row < rows; row++)
-        sum -= expf (sink - lse[place_of_lse (args, row, head)])
+        sum -= expf (sink - lse[place_of_lse (seq, heads, row, head)])
                * product_of (args, (row * heads + head) * dim, dim);
       exec_cpu_write_ref (args, PLAN_REF_ATTENTION_SINK_BWD_dsinks, head, 1, &sum);
     }

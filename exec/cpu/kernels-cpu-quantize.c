@@ -408,17 +408,17 @@ exec_cpu_quantize (const ExecArgs *args)
           cols = (guint64)args->op->dims[PLAN_DIM_QUANTIZE_cols];
   Matrix in
       = { args->ptr[PLAN_REF_QUANTIZE_in], args->dtype[PLAN_REF_QUANTIZE_in], rows, cols, FALSE };
-  Matrix turned
+  Matrix transposed
       = { args->ptr[PLAN_REF_QUANTIZE_in], args->dtype[PLAN_REF_QUANTIZE_in], cols, rows, TRUE };
 
   for (guint operand = PLAN_REF_QUANTIZE_out; operand <= PLAN_REF_QUANTIZE_col; operand++)
     if (args->ptr[operand] != NULL && args->ptr[PLAN_REF_QUANTIZE_scale] != NULL)
-      quantize_scaled (operand == PLAN_REF_QUANTIZE_col ? &turned : &in,
+      quantize_scaled (operand == PLAN_REF_QUANTIZE_col ? &transposed : &in,
                        *(const float *)args->ptr[PLAN_REF_QUANTIZE_scale],
                        args->ptr[PLAN_REF_QUANTIZE_amax], args->ptr[operand], args->dtype[operand],
                        args->scale[operand]);
     else if (args->ptr[operand] != NULL)
-      quantize (operand == PLAN_REF_QUANTIZE_col ? &turned : &in, args, operand);
+      quantize (operand == PLAN_REF_QUANTIZE_col ? &transposed : &in, args, operand);
 }
 
 /* --- parts of parameters; the walk calls once for each parameter -------------------------- */
@@ -707,7 +707,7 @@ widen_apart_rows (const Job *job, guint64 first, guint64 end)
 }
 
 /* Converts a product's operand to [rows, cols] when block scales lie in an array of their own. If
- * it is stored transposed, its blocks lay along columns before. */
+ * it is stored transposed, as [cols, rows], blocks lie along the columns of that. */
 void
 exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                            float *out)

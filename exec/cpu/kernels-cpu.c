@@ -486,7 +486,7 @@ typedef struct
   const ExecArgs *args;
   guint operand;
   guint64 count;
-  float *image;
+  float *copy;
 } Widening;
 
 static void
@@ -496,12 +496,12 @@ widen_part (gpointer data, guint64 part, guint worker)
   const guint64 from = part * PART;
 
   exec_cpu_read_ref (self->args, self->operand, from, MIN (PART, self->count - from),
-                     self->image + from);
+                     self->copy + from);
 }
 
-/* A factor in fp32: the operand itself, or a converted copy in `image`. */
+/* A factor in fp32: the operand itself, or a converted copy in `copy`. */
 static const float *
-read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
+read_factor (const ExecArgs *args, guint operand, guint64 count, float *copy)
 {
   PlanDtype dtype = args->dtype[operand];
   const guint rows = operand == PLAN_REF_GEMM_a ? PLAN_DIM_GEMM_m : PLAN_DIM_GEMM_n;
@@ -510,25 +510,25 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
     return args->ptr[operand];
   if (dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16)
     {
-      Widening self = { args, operand, count, image };
+      Widening self = { args, operand, count, copy };
 
       exec_pool_run ((count + PART - 1) / PART, G_MAXUINT, widen_part, &self);
-      return image;
+      return copy;
     }
   if (args->blocks[operand].scales != NULL) /* both factors' blocks lie along k */
     exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[rows],
-                               (guint64)args->op->dims[PLAN_DIM_GEMM_k], image);
+                               (guint64)args->op->dims[PLAN_DIM_GEMM_k], copy);
   else
     exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand],
                          (guint64)args->op->dims[rows], (guint64)args->op->dims[PLAN_DIM_GEMM_k],
-                         image);
-  return image;
+                         copy);
+  return copy;
 }
 
 /* Multiplies a and b into `out` in fp32. If `rounded` is not NULL, may instead write the product
  * there, rounded to bf16, and then returns TRUE. */
 static gboolean
-multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, float *b_image)
+multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_copy, float *b_copy)
 {
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_k];
@@ -544,8 +544,8 @@ multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, fl
     }
   exec_gemm_fp32 (dims[PLAN_DIM_GEMM_m], dims[PLAN_DIM_GEMM_n], dims[PLAN_DIM_GEMM_k],
                   (int)dims[PLAN_DIM_GEMM_layout],
-                  read_factor (args, PLAN_REF_GEMM_a, a_count, a_image),
-                  read_factor (args, PLAN_REF_GEMM_b, b_count, b_image), out);
+                  read_factor (args, PLAN_REF_GEMM_a, a_count, a_copy),
+                  read_factor (args, PLAN_REF_GEMM_b, b_count, b_copy), out);
   return FALSE;
 }
 
@@ -554,17 +554,17 @@ exec_cpu_gemm (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_k];
-  float *a_image = args->ptr[PLAN_REF_GEMM_work], *b_image, *out = product_of (args);
+  float *a_copy = args->ptr[PLAN_REF_GEMM_work], *b_copy, *out = product_of (args);
 
   /* Without scratch all three matrices must be fp32, so that nothing is converted. */
-  g_assert (a_image != NULL
+  g_assert (a_copy != NULL
             || (args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_FP32
                 && args->dtype[PLAN_REF_GEMM_a] == PLAN_DTYPE_FP32
                 && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_FP32));
-  b_image = a_image != NULL ? a_image + a_count : NULL;
+  b_copy = a_copy != NULL ? a_copy + a_count : NULL;
   const gboolean rounds
       = args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_BF16 && args->ptr[PLAN_REF_GEMM_bias] == NULL;
-  if (multiply (args, out, rounds ? args->ptr[PLAN_REF_GEMM_out] : NULL, a_image, b_image))
+  if (multiply (args, out, rounds ? args->ptr[PLAN_REF_GEMM_out] : NULL, a_copy, b_copy))
     return;
   if (args->ptr[PLAN_REF_GEMM_bias] != NULL || args->dtype[PLAN_REF_GEMM_out] != PLAN_DTYPE_FP32)
     exec_cpu_spread (args, (guint64)dims[PLAN_DIM_GEMM_m], (guint64)dims[PLAN_DIM_GEMM_n],
@@ -594,10 +594,10 @@ exec_cpu_gemm_add (const ExecArgs *args)
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_ADD_m] * (guint64)dims[PLAN_DIM_GEMM_ADD_k];
   guint64 out_count = (guint64)dims[PLAN_DIM_GEMM_ADD_m] * (guint64)dims[PLAN_DIM_GEMM_ADD_n];
-  float *product = args->ptr[PLAN_REF_GEMM_ADD_work], *a_image = product + out_count,
-        *b_image = a_image + a_count;
+  float *product = args->ptr[PLAN_REF_GEMM_ADD_work], *a_copy = product + out_count,
+        *b_copy = a_copy + a_count;
 
-  multiply (args, product, NULL, a_image, b_image);
+  multiply (args, product, NULL, a_copy, b_copy);
   exec_cpu_spread (args, out_count, 1, add_product_range);
 }
 

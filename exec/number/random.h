@@ -13,7 +13,8 @@ void exec_random_block (const guint32 key[PLAN_RANDOM_KEY], const guint32 counte
 /* The key of a layer, by its number in the whole model; -1 is the embedding. */
 void exec_random_key (guint64 seed, gint64 layer, guint32 out[PLAN_RANDOM_KEY]);
 
-#define EXEC_FIRST_HEAD_SITE 2 /* the sites of a layer before this one are no head's */
+/* The site of the first head; a layer's sites before it are those of its other dropouts. */
+#define EXEC_FIRST_HEAD_SITE 2
 
 /* A place where elements are dropped: one of a layer's sites. */
 typedef struct
