@@ -91,7 +91,7 @@ static const Source gpu_sources[] = {
 
 #define MAX_AXES 3
 
-/* A dim of an op and the sizes it takes, ended by a 0. */
+/* A dim of an op and the sizes it takes, ended by a 0. Where `dim` is NULL, the op has one size. */
 typedef struct
 {
   const char *dim;
@@ -358,12 +358,12 @@ complete_params (ExecBenchOp *self)
  * products may take 15 times as long; ops are timed from the quickest on until the time is up, so
  * they must come after those in bf16. */
 static double
-slower_of (const ExecBenchOp *self, const PlanCluster *cluster)
+slowdown_of (const ExecBenchOp *self, const PlanCluster *cluster)
 {
-  const double wide = cluster->peak_flops[PLAN_DTYPE_BF16];
+  const double bf16 = cluster->peak_flops[PLAN_DTYPE_BF16];
   const double own = cluster->peak_flops[self->dtype[PLAN_REF_GEMM_a]];
   const gboolean is_product = self->op.kind == PLAN_OP_GEMM || self->op.kind == PLAN_OP_GEMM_ADD;
-  return is_product && cluster->kind == PLAN_DEVICE_GPU && own > 0 && wide > 0 ? wide / own : 1;
+  return is_product && cluster->kind == PLAN_DEVICE_GPU && own > 0 && bf16 > 0 ? bf16 / own : 1;
 }
 
 /* In a step an operand has left the nearest caches before it is used again. Repeats therefore use
@@ -374,14 +374,14 @@ exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_
 {
   const guint64 limit = limit_of (cluster, max_bytes);
   const double near = (double)MIN (machines[cluster->kind].near_bytes, limit);
-  const gboolean meets = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE;
+  const gboolean is_collective = plan_op_class (self->op.kind) == PLAN_CLASS_COLLECTIVE;
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
   self->device = cluster->kind;
-  self->slowdown = slower_of (self, cluster);
+  self->slowdown = slowdown_of (self, cluster);
   if (is_of_params (self->op.kind))
     complete_params (self);
   self->scratch = scratch_of (self, cluster);
-  self->turns = meets ? 1 : (guint)CLAMP (near / MAX (bytes_of (self), 1), 1, MAX_TURNS);
+  self->turns = is_collective ? 1 : (guint)CLAMP (near / MAX (bytes_of (self), 1), 1, MAX_TURNS);
   self->batch = is_gpu && exec_bench_guess_ns (self) < BATCHED_NS ? BATCH : 1;
   self->fillers = is_gpu ? FILLERS : 0;
   self->filler_bytes = is_gpu ? MIN (FILLER_BYTES, plan_units_round_up (limit / 16, 256)) : 0;
@@ -409,8 +409,8 @@ exec_bench_repeats (const ExecBenchOp *self, double share_ns)
 
 /* --- kinds -------------------------------------------------------------------------------- */
 
-/* Whether two ops differ at most in size. The number of scales of parameters counts as a size: ops
- * on squares are looked up like those on tensors. */
+/* Whether two ops differ at most in size. So do ops on parameters whose operands have the same
+ * formats: predictions look their times up whatever the number of scales is. */
 static gboolean
 is_like (const ExecBenchOp *a, const ExecBenchOp *b)
 {
@@ -495,10 +495,10 @@ add_groups (const List *list, const ExecBenchOp *kind)
 {
   const guint nodes = (guint)list->cluster->nodes, each = (guint)list->cluster->devices_per_node;
   ExecBenchOp self = *kind;
-  const gboolean meets = plan_op_class (self.op.kind) == PLAN_CLASS_COLLECTIVE;
-  self.nodes = meets ? nodes : 1;
+  const gboolean is_collective = plan_op_class (self.op.kind) == PLAN_CLASS_COLLECTIVE;
+  self.nodes = is_collective ? nodes : 1;
   add_sizes (list, &self);
-  if (!meets || nodes == 1 || each == 1)
+  if (!is_collective || nodes == 1 || each == 1)
     return;
   self.ranks = each;
   self.nodes = 1;

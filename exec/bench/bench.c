@@ -134,15 +134,16 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
 
 /* --- values of operands ------------------------------------------------------------------- */
 
-/* Makes the pattern. Indices are below the size of what they index; numbers in wide formats are
- * between 1/4 and 1, so that no kernel meets a subnormal number or NaN. They all differ, since a
- * GPU that multiplies equal numbers takes less power and may run faster. */
+/* Makes the pattern. Indices, of tokens or of targets, are below the size of the vocabulary;
+ * numbers in wide formats are between 1/4 and 1, so that no kernel meets a subnormal number or NaN.
+ * They all differ, since a GPU that multiplies equal numbers takes less power and may run faster.
+ */
 static void
 make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
 {
   const gint64 limit = self->op.kind == PLAN_OP_EMBED || self->op.kind == PLAN_OP_EMBED_BWD
-                           ? self->op.dims[2]
-                           : self->op.dims[1];
+                           ? self->op.dims[PLAN_DIM_EMBED_vocab]
+                           : self->op.dims[PLAN_DIM_CROSS_ENTROPY_cols];
   const gboolean is_narrow = plan_dtype_bits (dtype) <= 8;
   float numbers[PATTERN];
   guint32 state = 1;
@@ -162,7 +163,7 @@ make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
 /* Fills an operand by repeating what is at its beginning, on the device: a copy from the host for
  * each repetition would take longer than what is timed. */
 static gboolean
-spread (ExecDevice *device, guint8 *at, guint64 done, guint64 bytes, GError **error)
+repeat (ExecDevice *device, guint8 *at, guint64 done, guint64 bytes, GError **error)
 {
   for (guint64 n; done < bytes; done += n)
     {
@@ -194,7 +195,7 @@ fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **e
       guint8 *at = walk->tags[buffer->first + turn].bytes;
       const guint64 first = MIN (whole, bytes);
       if (!exec_device_write (walk->device, at, pattern, first, error)
-          || !spread (walk->device, at, first, bytes, error))
+          || !repeat (walk->device, at, first, bytes, error))
         return FALSE;
     }
   return TRUE;

@@ -57,13 +57,14 @@ guint exec_bench_repeats (const ExecBenchOp *self, double share_ns);
 PlanSchedule *exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint repeats);
 
 /* Quantiles of measured times, by nearest rank; a batch counts by its mean. Where other programs
- * used the processor, so that an op took longer than the CPU time it used, all quantiles are scaled
- * down to that. */
+ * used the processor, so that the median is longer than the CPU time of an op, all times are scaled
+ * so that the median is that CPU time. */
 typedef struct
 {
   gint64 p10_ns, q1_ns, median_ns, q3_ns, p90_ns;
-  guint n;                /* number of ops; 0: refused */
-  gint64 wall_ns, own_ns; /* of all repeats: time, and CPU time of this rank */
+  guint n;        /* number of ops; 0: refused */
+  gint64 wall_ns; /* of all repeats */
+  gint64 own_ns;  /* CPU time of this rank in them; wall_ns where that is not known */
 } ExecBenchTimes;
 
 /* Sorts `ns`. `work_ns`: mean CPU time of one op; 0: equal to the measured time. */
