@@ -52,8 +52,7 @@ struct _ExecArgs
   float *scale[PLAN_MAX_REFS]; /* scale of an operand whose format has one per tensor */
   ExecBlocks blocks[PLAN_MAX_REFS];
   ExecParam param; /* the parameter that an op on parameters is called for */
-  guint64
-      turn; /* ring attention: by how many ranks the owner of the keys at hand is before this one */
+  guint64 turn;    /* of ring attention: the keys are those of the rank so many before this one */
   guint64 scratch_bytes; /* size of the scratch operand */
   const ExecConstants *constants;
   const void *varying; /* the device's copy of the constants that change by step; NULL: none */

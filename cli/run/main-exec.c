@@ -560,8 +560,8 @@ prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, G
                    "each rank needs %s and this machine has %s for it", needs, has);
       return FALSE;
     }
-  training->job.is_unlisted = !advise_prediction_can_expand (&training->prediction);
-  if (!training->job.is_unlisted && !advise_prediction_expand (&training->prediction, input, error))
+  training->job.totals_only = !advise_prediction_can_expand (&training->prediction);
+  if (!training->job.totals_only && !advise_prediction_expand (&training->prediction, input, error))
     return FALSE;
   training->input = input;
   training->job.kernels = cli_backend.kernels;

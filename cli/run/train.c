@@ -250,7 +250,7 @@ store_traces (const Recorder *recorder, const ExecResult *result, GError **error
   const CliTraining *self = recorder->training;
   DbStore *store = recorder->store;
   const gint64 id = recorder->run_id;
-  for (guint stage = 0; !self->job.is_unlisted && stage < cli_stages_n (self); stage++)
+  for (guint stage = 0; !self->job.totals_only && stage < cli_stages_n (self); stage++)
     {
       const PlanTraceView predicted = cli_stages_predicted (self, stage);
       const PlanTrace *measured = stage > 0 ? recorder->others[stage] : result->trace;
@@ -516,7 +516,7 @@ print_place (const CliTraining *self, gint64 run_id)
 {
   if (self->record)
     printf ("recorded in %s: fsdplan import %s\n", self->record, self->record);
-  else if (run_id > 0 && self->job.is_unlisted)
+  else if (run_id > 0 && self->job.totals_only)
     printf ("stored as run %" G_GINT64_FORMAT ", without a timeline: a step has %" G_GUINT64_FORMAT
             " ops, and at most %d are listed one by one\n",
             run_id, advise_prediction_n_ops (&self->prediction), ADVISE_MAX_SPANS);
@@ -584,7 +584,7 @@ train_rank (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankT
     return FALSE;
   exec_rank_time (result, self->job.steps, &own);
   return (*out_times = exec_rank_times_gather (self->comm, &own, error)) != NULL
-         && (self->job.is_unlisted
+         && (self->job.totals_only
              || cli_stages_gather (self, result->trace, recorder->others, error));
 }
 

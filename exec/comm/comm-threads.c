@@ -352,7 +352,7 @@ take_letter (ExecComm *comm, Letter *letter, void *out, const Post *wanted)
 
   if (is_there && !is_meant)
     give_reason (team, &team->crew->reason, comm->rank,
-                 "failed: another rank sends something else than is taken");
+                 "failed: another rank sends something else than this one takes");
   if (!is_meant)
     return FALSE;
   letter->state = LETTER_READ;

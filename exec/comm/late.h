@@ -9,7 +9,7 @@ typedef struct
 {
   const char *name;   /* "libnccl.so.2" */
   const char *remedy; /* how to install it, for the message */
-  gsize is_open;      /* whether loading was tried, which happens once */
+  gsize is_tried;     /* whether loading was tried, which happens once */
   void *handle;       /* NULL: not installed */
   char *why;          /* why it could not be loaded */
 } ExecLate;

@@ -269,8 +269,8 @@ exec_placement_check_group (const ExecPlacement *self, guint size, GError **erro
       const guint first = r / size * size;
       if (self->host_of[r] != self->host_of[first])
         return refuse (self, error,
-                       "ranks %u and %u shard what the %u of their group share, and lie on %s and "
-                       "%s: place ranks that follow one another on the same host (mpirun --map-by "
+                       "ranks %u and %u are of one sharding group of %u, and lie on %s and %s: "
+                       "place ranks that follow one another on the same host (mpirun --map-by "
                        "slot, srun --distribution=block)",
                        first, r, size, exec_placement_host (self, first),
                        exec_placement_host (self, r));
@@ -324,7 +324,7 @@ difference (const char *first, const char *other)
   while (a[i] && b[i] && g_str_equal (a[i], b[i]))
     i++;
   if (!a[i] && !b[i])
-    return g_strdup ("far down");
+    return g_strdup_printf ("behind the first %d bytes of it", TEXT_BYTES - 1);
   if (b[i] && *b[i] && !has_key (a, b[i]))
     return g_strdup_printf ("%s, which rank 0 does not have", b[i]);
   if (a[i] && *a[i] && !has_key (b, a[i]))

@@ -345,8 +345,8 @@ send_and_receive (Meeting *self, guint8 *all, const void *own, GError **error)
                   is_over (self)
                       ? "rank 0 does not answer: it waits for others, which it names, or "
                         "was stopped"
-                      : "who listens there sent this rank away, or has ended: rank 0 "
-                        "says why, or it is another run's",
+                      : "what listens there sent this rank away, or has ended: rank 0 "
+                        "says why, unless it belongs to another run",
                   error);
 }
 

@@ -13,11 +13,11 @@
 
 typedef struct
 {
-  guint32 at[PER_BLOCK][BLOCKS]; /* word by word, each of all counters */
+  guint32 at[PER_BLOCK][BLOCKS]; /* at[i][c]: number i of counter c */
 } Words;
 
-/* Numbers of counters that differ in their first word, which begins at counter[0]. Always of as
- * many, so that the compiler need not ask how many there are. */
+/* Numbers of counters that differ in their first word, which begins at counter[0]. Always of
+ * BLOCKS counters, so that loops have a fixed length. */
 static EXEC_WIDE void
 make_blocks (const guint32 *key, const guint32 *counter, Words *out)
 {

@@ -147,10 +147,10 @@ add_pieces (ExecCheckpoint *self, const ExecTensorFile *file, GError **error)
 /* Adds a file after checking it against `recorded`, the manifest's entry: the file's size and the
  * SHA-256 of its bytes. */
 static gboolean
-add_file (ExecCheckpoint *self, const char *data, const char *name, const char *recorded,
+add_file (ExecCheckpoint *self, const char *inner, const char *name, const char *recorded,
           GError **error)
 {
-  g_autofree char *path = g_build_filename (self->folder, data, name, NULL);
+  g_autofree char *path = g_build_filename (self->folder, inner, name, NULL);
   g_autoptr (GError) why = NULL;
   g_autoptr (GMappedFile) file = g_mapped_file_new (path, FALSE, &why);
   if (!file)
@@ -178,7 +178,7 @@ add_file (ExecCheckpoint *self, const char *data, const char *name, const char *
 }
 
 static gboolean
-add_files (ExecCheckpoint *self, GKeyFile *manifest, const char *data, GError **error)
+add_files (ExecCheckpoint *self, GKeyFile *manifest, const char *inner, GError **error)
 {
   g_auto (GStrv) names = g_key_file_get_keys (manifest, EXEC_CHECKPOINT_FILES, NULL, NULL);
   if (!names || !*names)
@@ -189,18 +189,20 @@ add_files (ExecCheckpoint *self, GKeyFile *manifest, const char *data, GError **
           = g_key_file_get_string (manifest, EXEC_CHECKPOINT_FILES, *name, NULL);
       if (strchr (*name, G_DIR_SEPARATOR) || !recorded)
         return corrupt (error, self, EXEC_CHECKPOINT_MANIFEST, "%s is no file's name", *name);
-      if (!add_file (self, data, *name, recorded, error))
+      if (!add_file (self, inner, *name, recorded, error))
         return FALSE;
     }
   return TRUE;
 }
 
+/* Reads the manifest but for its files. *out_inner: the folder, in the one that is opened, in which
+ * these are. */
 static gboolean
-read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, char **out_data,
+read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, char **out_inner,
            GError **error)
 {
   const char *const group = EXEC_CHECKPOINT_GROUP, *const file = EXEC_CHECKPOINT_MANIFEST;
-  g_autofree char *data = g_key_file_get_string (manifest, group, "folder", NULL);
+  g_autofree char *inner = g_key_file_get_string (manifest, group, "folder", NULL);
   g_autofree char *wanted = model ? plan_model_print (model) : NULL;
   const gint version = g_key_file_get_integer (manifest, group, "version", NULL);
   if (version != EXEC_CHECKPOINT_VERSION)
@@ -209,8 +211,8 @@ read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, cha
   self->tokens = g_key_file_get_int64 (manifest, group, "tokens", NULL);
   self->model = g_key_file_get_string (manifest, group, "model", NULL);
   self->names = g_key_file_get_string_list (manifest, group, "kept", NULL, NULL);
-  if (self->step < 1 || self->tokens < 1 || !self->model || !data
-      || (!g_str_equal (data, ".") && !exec_checkpoint_is_name (data)))
+  if (self->step < 1 || self->tokens < 1 || !self->model || !inner
+      || (!g_str_equal (inner, ".") && !exec_checkpoint_is_name (inner)))
     return corrupt (error, self, file, "step, tokens, model or folder is missing or wrong");
   if (wanted && !g_str_equal (self->model, wanted))
     {
@@ -223,7 +225,7 @@ read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, cha
   for (guint i = 0; names && names[i]; i++)
     g_hash_table_insert (self->settings, g_strdup (names[i]),
                          g_key_file_get_string (manifest, EXEC_CHECKPOINT_RUN, names[i], NULL));
-  *out_data = g_steal_pointer (&data);
+  *out_inner = g_steal_pointer (&inner);
   return TRUE;
 }
 
@@ -239,7 +241,7 @@ exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error
   g_autoptr (ExecCheckpoint) self = g_new0 (ExecCheckpoint, 1);
   g_autoptr (GKeyFile) manifest = g_key_file_new ();
   g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
-  g_autofree char *text = NULL, *data = NULL;
+  g_autofree char *text = NULL, *inner = NULL;
   g_autoptr (GError) why = NULL;
   gsize length;
   self->folder = g_strdup (folder);
@@ -256,7 +258,8 @@ exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error
       corrupt (error, self, EXEC_CHECKPOINT_MANIFEST, "%s", why->message);
       return NULL;
     }
-  if (!read_head (self, manifest, model, &data, error) || !add_files (self, manifest, data, error))
+  if (!read_head (self, manifest, model, &inner, error)
+      || !add_files (self, manifest, inner, error))
     return NULL;
   return g_steal_pointer (&self);
 }

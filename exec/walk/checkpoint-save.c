@@ -84,7 +84,7 @@ put_data (ExecWriter *writer, const ExecPiece *piece, ExecFetch fetch, gpointer 
           GError **error)
 {
   const guint64 bytes = plan_dtype_bytes (piece->dtype, piece->count);
-  if (!fetch || piece->is_here)
+  if (!fetch || piece->is_on_host)
     return exec_writer_put (writer, piece->data, bytes, error);
   g_autofree guint8 *block = g_malloc (MIN (bytes, BLOCK_BYTES));
   for (guint64 at = 0, n; at < bytes; at += n)
@@ -199,7 +199,7 @@ exec_checkpoint_prepare (const char *folder, GError **error)
   if (manifest || !g_file_test (path, G_FILE_TEST_EXISTS))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "%s: is there already and no checkpoint's: give another folder", path);
+               "%s: is there already, and not that of a checkpoint: give another folder", path);
   return FALSE;
 }
 
@@ -246,7 +246,7 @@ make_data_folder (const ExecCheckpointHead *head, guint64 *out_number, GError **
 }
 
 static char *
-manifest_text (const ExecCheckpointHead *head, const char *data, const char *const *kept,
+manifest_text (const ExecCheckpointHead *head, const char *name, const char *const *kept,
                const Written *written, guint ranks)
 {
   g_autoptr (GKeyFile) file = g_key_file_new ();
@@ -255,7 +255,7 @@ manifest_text (const ExecCheckpointHead *head, const char *data, const char *con
   g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "step", head->step);
   g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "tokens", head->tokens);
   g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "model", model);
-  g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "folder", data);
+  g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "folder", name);
   if (kept)
     g_key_file_set_string_list (file, EXEC_CHECKPOINT_GROUP, "kept", kept,
                                 g_strv_length ((char **)kept));
@@ -266,12 +266,12 @@ manifest_text (const ExecCheckpointHead *head, const char *data, const char *con
     }
   for (guint rank = 0; rank < ranks; rank++)
     {
-      g_autofree char *name = rank_name (rank);
+      g_autofree char *file_name = rank_name (rank);
       GString *value = g_string_new (NULL);
       g_string_printf (value, "%" G_GUINT64_FORMAT " ", GUINT64_FROM_LE (written[rank].size));
       for (guint i = 0; i < DIGEST_BYTES; i++)
         g_string_append_printf (value, "%02x", written[rank].digest[i]);
-      g_key_file_set_string (file, EXEC_CHECKPOINT_FILES, name, value->str);
+      g_key_file_set_string (file, EXEC_CHECKPOINT_FILES, file_name, value->str);
       g_string_free (value, TRUE);
     }
   return g_key_file_to_data (file, NULL, NULL);
@@ -296,10 +296,10 @@ write_manifest (const char *folder, const char *text, GError **error)
 /* Publishes the checkpoint, on rank 0 once all files are complete: it writes the manifest in the
  * checkpoint's own folder first, then the one in the folder above, which names the newest. */
 static gboolean
-publish (const ExecCheckpointHead *head, const char *data, const Written *written, guint ranks,
+publish (const ExecCheckpointHead *head, const char *name, const Written *written, guint ranks,
          GError **error)
 {
-  g_autofree char *folder = g_build_filename (head->folder, data, NULL);
+  g_autofree char *folder = g_build_filename (head->folder, name, NULL);
   g_autofree char *own = manifest_text (head, ".", NULL, written, ranks);
   if (!write_manifest (folder, own, error) || !exec_writer_sync_folder (head->folder, error))
     return FALSE;
@@ -307,13 +307,13 @@ publish (const ExecCheckpointHead *head, const char *data, const Written *writte
   g_autoptr (GPtrArray) kept = g_ptr_array_new ();
   for (guint i = past; i < head->names->len; i++)
     g_ptr_array_add (kept, head->names->pdata[i]);
-  g_ptr_array_add (kept, (gpointer)data);
+  g_ptr_array_add (kept, (gpointer)name);
   g_ptr_array_add (kept, NULL);
   g_autofree char *text
-      = manifest_text (head, data, (const char *const *)kept->pdata, written, ranks);
+      = manifest_text (head, name, (const char *const *)kept->pdata, written, ranks);
   if (!write_manifest (head->folder, text, error))
     return FALSE;
-  g_ptr_array_add (head->names, g_strdup (data));
+  g_ptr_array_add (head->names, g_strdup (name));
   remove_oldest (head);
   return TRUE;
 }
@@ -323,7 +323,7 @@ publish (const ExecCheckpointHead *head, const char *data, const Written *writte
 struct _ExecSaving
 {
   ExecCheckpointHead head;
-  char *data, *path; /* name of the checkpoint's folder; path of this rank's file */
+  char *name, *path; /* of the checkpoint's folder; of this rank's file */
   ExecPiece *pieces; /* pointing into `copy` where a thread writes them */
   guint n;
   guint8 *copy;
@@ -364,7 +364,7 @@ copy_pieces (ExecSaving *self, const ExecPiece *pieces, ExecFetch fetch, gpointe
     {
       ExecPiece *piece = &self->pieces[i];
       const guint64 size = plan_dtype_bytes (piece->dtype, piece->count);
-      if (!fetch || piece->is_here)
+      if (!fetch || piece->is_on_host)
         memcpy (self->copy + at, piece->data, size);
       else if (!fetch (user_data, self->copy + at, piece->data, size, error))
         return FALSE;
@@ -399,12 +399,12 @@ exec_checkpoint_begin (const ExecCheckpointHead *head, const ExecPiece *pieces, 
   if (!comm->ops->all_gather (comm, numbers, &number, sizeof number, PLAN_DTYPE_U8, NULL, error))
     return NULL;
   ExecSaving *self = g_new0 (ExecSaving, 1);
-  g_autofree char *name = rank_name (comm->rank);
+  g_autofree char *file_name = rank_name (comm->rank);
   self->head = *head;
   self->n = n;
-  self->data
+  self->name
       = g_strdup_printf (PREFIX "%" G_GINT64_FORMAT ".%" G_GUINT64_FORMAT, head->step, numbers[0]);
-  self->path = g_build_filename (head->folder, self->data, name, NULL);
+  self->path = g_build_filename (head->folder, self->name, file_name, NULL);
   if (begin_writing (self, pieces, fetch, user_data, behind, error))
     return self;
   exec_saving_free (self);
@@ -429,7 +429,7 @@ finish (ExecSaving *self, ExecComm *comm, GError **error)
       return FALSE;
     }
   return comm->ops->all_gather (comm, all, &self->own, sizeof self->own, PLAN_DTYPE_U8, NULL, error)
-         && (comm->rank > 0 || publish (&self->head, self->data, all, comm->ranks, error))
+         && (comm->rank > 0 || publish (&self->head, self->name, all, comm->ranks, error))
          && comm->ops->barrier (comm, error);
 }
 
@@ -451,7 +451,7 @@ exec_saving_free (ExecSaving *self)
   g_clear_error (&self->error);
   g_free (self->copy);
   g_free (self->pieces);
-  g_free (self->data);
+  g_free (self->name);
   g_free (self->path);
   g_free (self);
 }

@@ -36,7 +36,7 @@ typedef struct
   guint64 first, count;
   PlanDtype dtype;
   const void *data;
-  gboolean is_here;    /* the host can read `data` directly, even where there is a `fetch` */
+  gboolean is_on_host; /* the host can read `data` directly, even where there is a `fetch` */
   guint64 run, stride; /* 0: contiguous in the parameter */
 } ExecPiece;
 

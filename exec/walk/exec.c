@@ -300,7 +300,7 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
     {
       const gboolean is_last = i == job->steps - 1;
       walk->step = job->first_step + i;
-      walk->trace = is_last && !job->is_unlisted ? result->trace : NULL;
+      walk->trace = is_last && !job->totals_only ? result->trace : NULL;
       const gint64 begin_ns = exec_walk_now_ns ();
       if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
@@ -327,7 +327,7 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
   if (walk->device->ops->taken
       && !walk->device->ops->taken (walk->device, &result->trace->memory.device, error))
     return FALSE;
-  if (!job->is_unlisted)
+  if (!job->totals_only)
     plan_trace_attribute (result->trace, walk->schedule);
   return TRUE;
 }
@@ -368,8 +368,8 @@ tell_memory (const ExecWalk *walk, GError **error)
       g_autofree char *counted = plan_units_format_size (planned);
       g_message (
           "GPU %u of rank %u holds %s beside the plan's buffers, where %s are counted for its "
-          "context and NCCL: what else uses it, or these, leave plans less room than "
-          "predictions say",
+          "context and NCCL: these take more, or another program uses the GPU, so plans have less "
+          "room than predictions say",
           comm->gpu, comm->rank, beside, counted);
     }
   return TRUE;

@@ -49,7 +49,7 @@ typedef struct
   const PlanCase *of; /* the case, for this number of ranks */
   const ExecKernels *kernels;
   guint64 seed;
-  gint64 first_step, first_token; /* done and seen by the run that `resume` continues */
+  gint64 first_step, first_token; /* steps done and tokens seen by the run that `resume` is of */
   gint64 steps;                   /* number of steps to do */
   ExecConstants constants;
   ExecRate rate;
@@ -75,7 +75,7 @@ typedef struct
   /* How many steps with a loss or gradient norm that is not finite are skipped, without a change of
    * the weights, before such a step ends the run. */
   gint64 skip_nonfinite;
-  gboolean is_unlisted; /* the last step's trace has totals only, no spans of ops */
+  gboolean totals_only; /* the last step's trace has totals only, no spans of ops */
 
   /* Asked before each step; when it returns TRUE on any rank, all ranks end with a checkpoint.
    * NULL: the run is never asked to end. */
@@ -91,7 +91,7 @@ typedef struct
   gint64 *step_ns;     /* [steps] */
   gint64 *own_ns;      /* [steps], the part of step_ns outside of collectives; all of it where
                           collectives do not block */
-  PlanTrace *trace;    /* of the last step; with is_unlisted its time and memory only */
+  PlanTrace *trace;    /* of the last step; with totals_only its time and memory only */
   double imbalance; /* rows sent to the fullest rank's experts over the mean, from all ranks; 0: no
                        expert parallelism */
   guint64 arena_bytes;     /* of memory that was allocated for buffers */

@@ -140,7 +140,7 @@ put_values (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
     if (isfinite (values[i]) && fabsf (values[i]) >= FP16_END)
       {
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                     "%s has the number %g, and fp16 none beyond 65504: bf16 and fp32 have",
+                     "%s has the number %g, and the largest of fp16 is 65504: take bf16 or fp32",
                      name->name, (double)values[i]);
         return FALSE;
       }
@@ -279,7 +279,7 @@ exec_export_check (const char *folder, GError **error)
   if (dir ? !g_dir_read_name (dir) : !g_file_test (folder, G_FILE_TEST_EXISTS))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "%s: is there already and no empty folder: give another one", folder);
+               "%s: is there already, and is not an empty folder: give another one", folder);
   return FALSE;
 }
 

@@ -25,8 +25,9 @@ typedef struct
 typedef struct
 {
   gint64 micro_batch;
-  gint32 *tokens, *targets, *places; /* each NULL where the schedule has no use for it */
-  gint64 *start;                     /* the same */
+  /* Each NULL where the schedule has no use for it. */
+  gint32 *tokens, *targets, *places;
+  gint64 *start;
 } ExecLoad;
 
 /* The kept step, and what the host does before and after each launch. */

@@ -242,7 +242,8 @@ gboolean
 exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
-  const guint in = args->op->kind == PLAN_OP_PARAM_AMAX ? 1 : 2;
+  const guint in = args->op->kind == PLAN_OP_PARAM_AMAX ? (guint)PLAN_REF_PARAM_AMAX_in
+                                                        : (guint)PLAN_REF_PARAM_QUANTIZE_in;
   const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
   const ExecShard *shard = shard_of (self, layer);
   const guint n = n_slots (self);

@@ -39,8 +39,8 @@ typedef struct
   guint span; /* number of spans issued before it */
   PlanCategory category;
   guint64 live_bytes;
-  guint at;
-} ExecSample;
+  guint at;   /* the device's stamp */
+} ExecSample; /* the live memory of a category, after an op that allocates or frees */
 
 /* When an event was last recorded: on which stream, after how many of its collectives. */
 typedef struct
@@ -66,7 +66,6 @@ typedef struct
   } state[EXEC_N_STATES];
 } ExecShard;
 
-typedef struct _ExecWalk ExecWalk;
 struct _ExecWalk
 {
   const ExecJob *job;
@@ -100,11 +99,12 @@ struct _ExecWalk
   guint joined[PLAN_N_STREAMS];      /* how many of them the compute stream has waited for */
   ExecRecord *records;               /* per event id */
   ExecConstants constants;
-  gint64 step, n_unsound, micro_batch; /* from 0; steps not finite; batches loaded in this step */
-  gint64 eval_batch, saved_step; /* of an evaluation, from 0; steps of the last checkpoint or 0 */
-  guint next_alloc;              /* index in this section */
+  gint64 step, n_unsound;         /* number of this step, from 0; steps that were not sound */
+  gint64 micro_batch, eval_batch; /* loaded in this step so far; of an evaluation, from 0 */
+  gint64 saved_step;              /* steps done when the last checkpoint was saved, or 0 */
+  guint next_alloc;               /* index in this section */
   double loss, grad_norm;
-  gboolean is_sound, owes_checkpoint; /* the last step was sound; a checkpoint is overdue */
+  gboolean is_sound, owes_checkpoint; /* the last step's loss and norm are finite; one is due */
   ExecSaving *saving;                 /* the checkpoint being written; NULL: none */
   GPtrArray *checkpoints;             /* names of this run's, the newest last; NULL: none yet */
   gint64 most_rows;                   /* most rows from this rank to the experts of one rank */

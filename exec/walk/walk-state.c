@@ -269,7 +269,7 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
       if (piece.dtype == PLAN_DTYPE_E4M3)
         {
           piece.dtype = PLAN_DTYPE_FP32;
-          piece.is_here = TRUE;
+          piece.is_on_host = TRUE;
           piece.data = exec_walk_widen_scaled (self, shard, state, s, at, piece.count, error);
           if (!piece.data)
             return FALSE;

@@ -157,10 +157,10 @@ exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const Exec
 {
   const ExecShard *shard = shard_of (self, cursor, args->op);
   const gboolean is_scaled = has_scaled_moments (args);
-  const gboolean spares = args->constants->weight_decay > 0 && !args->constants->decays_all;
+  const gboolean some_exempt = args->constants->weight_decay > 0 && !args->constants->decays_all;
   if (self->job->alone && is_scaled)
     return run_alone (self, args, error);
-  if (!is_scaled && !spares)
+  if (!is_scaled && !some_exempt)
     return self->device->ops->run (self->device, args, args->op->stream, error);
   if (!shard || (guint64)args->op->dims[PLAN_DIM_ADAMW_count] != shard->count)
     {

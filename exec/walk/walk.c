@@ -496,9 +496,8 @@ is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
 }
 
 /* In a step that is captured as a graph, notes into which bucket a gradient that was looked at is
- * moved; in other steps,
- * fails if this op moves the gradient that is not finite. Gradients are moved in the order of their
- * looks. */
+ * moved; in other steps, fails if this op moves the gradient that is not finite. Gradients are
+ * moved in the order of their looks. */
 static gboolean
 follow_gradient (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {

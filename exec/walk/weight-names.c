@@ -59,6 +59,7 @@ static const Name llama[] = {
   { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
 };
 
+/* This list and those up to phi3 have the names that differ from llama's. */
 static const Name qwen2_moe[] = {
   { PLAN_TENSOR_SHARED_GATE_UP,
     SHARED ("shared_expert", "gate_proj") " " SHARED ("shared_expert", "up_proj") },
@@ -83,7 +84,7 @@ static const Name gpt_oss[] = {
   { PLAN_TENSOR_EXPERT_DOWN_BIAS, "layers.%d.mlp.experts.down_proj_bias" },
 };
 
-/* The experts of a layer are one tensor, transposed. Neighbours of a head turn together. */
+/* The experts of a layer are one tensor, transposed. Rotary positions rotate neighbours. */
 static const Name llama4[] = {
   { PLAN_TENSOR_GATE_UP,
     "layers.%d.feed_forward.gate_proj.weight layers.%d.feed_forward.up_proj.weight" },
@@ -96,7 +97,6 @@ static const Name llama4[] = {
   { PLAN_TENSOR_SHARED_DOWN, "layers.%d.feed_forward.shared_expert.down_proj.weight" },
 };
 
-/* Names that differ from llama's, as in the four lists before and the next. */
 static const Name gemma2[] = {
   { PLAN_TENSOR_ATTENTION_POST_NORM, "layers.%d.post_attention_layernorm.weight" },
   { PLAN_TENSOR_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight" },
@@ -201,9 +201,11 @@ static const struct
   guint n;
   const Name *rest; /* names of the parameters that `own` lacks; NULL: the model has no others */
   guint n_rest;
-  gboolean transposes, interleaves;
-  gboolean stacks, alternates; /* experts, as gpt_oss does; their gates and up values, as there */
-  gboolean pairs;              /* neighbours of a head turn together, not its halves */
+  gboolean transposes;  /* matrices of products are transposed */
+  gboolean interleaves; /* queries, keys and values: see exec_weight_head */
+  gboolean stacks;      /* the experts of a layer are one tensor */
+  gboolean alternates;  /* rows of its gates and up values do: see exec_weight_row */
+  gboolean pairs; /* rotary positions rotate neighbours in a head, not elements of its halves */
 } lists[EXEC_N_NAMINGS] = {
   [EXEC_NAMING_GPT2] = { OWN (gpt2), .transposes = TRUE },
   [EXEC_NAMING_GEMMA2] = { OWN (gemma2), REST (llama) },
@@ -424,7 +426,8 @@ add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecN
   for (guint i = 0; i < n; i++)
     {
       const gboolean is_outside = *parts[i] == '/';
-      const gboolean has_pairs = lists[naming].pairs && is_qkv && i < 2; /* values do not turn */
+      const gboolean has_pairs
+          = lists[naming].pairs && is_qkv && i < 2; /* values are not rotated */
       g_autofree char *inner = fill_in (parts[i] + is_outside, layer, expert);
       const ExecWeightName name
           = { .name = g_strconcat (is_outside ? "" : namings[naming].prefix, inner, NULL),

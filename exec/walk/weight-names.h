@@ -42,9 +42,9 @@ typedef struct
   gboolean is_vector;            /* a vector [rows] in the file */
   gboolean is_transposed;        /* transposed, [cols, rows], in the file */
   guint64 stacked;               /* how many matrices, one behind the other, it consists of */
-  gboolean is_flat;              /* these are one matrix [rows, cols] in the file: heads are */
-  gboolean alternates;           /* rows of such a matrix are in another order: exec_weight_row */
-  gboolean is_interleaved;       /* heads are in another order in the file, see exec_weight_head */
+  gboolean is_flat;        /* these matrices, heads, are one matrix [rows, cols] in the file */
+  gboolean alternates;     /* each matrix has its rows in another order: exec_weight_row */
+  gboolean is_interleaved; /* heads are in another order in the file, see exec_weight_head */
 } ExecWeightName;
 
 /* The naming that files of an architecture use. exec_naming_find: the naming of existing files, in
@@ -62,8 +62,8 @@ GArray *exec_weight_names (const PlanModel *model, ExecNaming naming, GError **e
 /* The shape of a tensor in the file; returns how many dimensions it has. */
 guint exec_weight_shape (const ExecWeightName *name, guint64 out_dims[3]);
 
-/* The row of ours that is at a place among those of a matrix in the file: where they alternate, one
- * of the first half is followed by one of the second. */
+/* The row of our matrix that is row `place` of the file's. Where rows alternate, the file has rows
+ * 0, half, 1, half + 1, ... of ours. */
 guint64 exec_weight_row (const ExecWeightName *name, guint64 place);
 
 /* The number that a head has in our parameter of queries, keys and values, by its place in an

@@ -17,7 +17,7 @@ typedef struct
   const ExecTensorFile *file;
   const PlanSafetensor *tensor;
   guint64 rows;
-  guint64 turned; /* rows of a head, whose halves alternate in the file; 0: they do not */
+  guint64 alternating; /* rows of a head, whose halves alternate in the file; 0: they do not */
 } Part;
 
 typedef struct
@@ -25,7 +25,7 @@ typedef struct
   GArray *parts; /* Part; NULL: the parameter does not exist */
   guint64 cols;
   gboolean is_transposed; /* transposed, [cols, rows], in the file */
-  gboolean alternates;    /* rows of the first half and of the second do in the file */
+  gboolean alternates;    /* in the file rows of the first half and of the second alternate */
   guint64 each;           /* rows of a matrix of several, one behind the other; else 0 */
   guint64 *heads;         /* place in the file of each of our heads; NULL: they lie as ours do */
 } Parameter;
@@ -238,8 +238,7 @@ check_rest (const ExecWeights *self, const PlanModel *model, GError **error)
             continue;
           g_set_error (
               error, PLAN_ERROR, PLAN_ERROR_INVALID,
-              "%s: the model has nothing for the tensor %s: it is another model than these "
-              "weights are of",
+              "%s: the model has nothing for the tensor %s: these weights are of another model",
               file->path, name);
           return FALSE;
         }
@@ -376,10 +375,10 @@ read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, gu
                                  count, out);
           return count;
         }
-      const guint64 head = part->turned > 0 ? row - row % part->turned : 0;
-      const guint64 run = part->turned > 0 ? 1 : part->rows - row;
-      if (part->turned > 0)
-        row = head + place_of (row - head, part->turned);
+      const guint64 head = part->alternating > 0 ? row - row % part->alternating : 0;
+      const guint64 run = part->alternating > 0 ? 1 : part->rows - row;
+      if (part->alternating > 0)
+        row = head + place_of (row - head, part->alternating);
       count = MIN (count, run * parameter->cols - col);
       exec_tensor_file_read (part->file, part->tensor, row * parameter->cols + col, 1, count, out);
       return count;

@@ -100,7 +100,7 @@ refused 2 "named as llama's have no gate_up of 48 rows, which this model has" \
   fsdplan run --model family=llama,$sizes,kv_heads=2,gated=off $step --init "$at/hf"
 mkdir "$work/empty" "$work/full"
 fsdplan export "$at/saved" -o "$work/empty" >"$work/out"
-refused 2 "$work/empty: is there already and no empty folder" fsdplan export "$at/saved" -o "$work/empty"
+refused 2 "$work/empty: is there already, and is not an empty folder" fsdplan export "$at/saved" -o "$work/empty"
 refused 1 "$work/full/hf.part-.*/model.safetensors: File too large" \
   sh -c "trap '' XFSZ; ulimit -f 8; fsdplan export '$at/saved' -o '$work/full/hf'"
 refused 1 "/dev/full/hf: Not a directory" fsdplan export "$at/saved" -o /dev/full/hf

@@ -30,7 +30,7 @@ says "the plan is for 4 ranks, 1 x 4 of dgx-a100, and the launcher started 2: 2 
   2 "exec fsdplan run $tiny --cluster a100-80gb:4"
 says "ranks 0 and 1 are of one node of the plan and lie on n0 and n1: place 4 ranks" \
   4 "SLURMD_NODENAME=n\$((r % 2)) exec fsdplan run $tiny --cluster a100-80gb:4"
-says "ranks 0 and 1 shard what the 2 of their group share, and lie on n0 and n1" \
+says "ranks 0 and 1 are of one sharding group of 2, and lie on n0 and n1" \
   4 "SLURMD_NODENAME=n\$((r % 2)) exec fsdplan run $tiny --set dp_outer=2"
 says "rank 1 on b has another plan than rank 0 on a: grad_comm=bf16, which rank 0 does not have" \
   2 "if test \$r = 1; then SLURMD_NODENAME=b exec fsdplan run $tiny --set grad_comm=bf16; fi

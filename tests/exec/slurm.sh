@@ -160,7 +160,7 @@ says ()
   if grep -q MPI_ABORT "$work/err"; then complain "all ranks know why, and one aborts: $*"; fi
 }
 says "srun started 4 tasks and nothing that joins them: start them by srun --mpi=pmix" 1 --mpi=none fsdplan run $tiny
-says "ranks 0 and 1 shard what the 2 of their group share, and lie on n1 and n2" \
+says "ranks 0 and 1 are of one sharding group of 2, and lie on n1 and n2" \
   2 --mpi=pmix --distribution=cyclic fsdplan run $tiny --set dp_outer=2
 says "the plan is for 16 ranks, 2 x 8 of dgx-h200, and the launcher started 4: 12 too few (ranks on n1: 0-1; n2: 2-3)" \
   2 --mpi=pmix fsdplan run $tiny --cluster dgx-h200:2

@@ -227,7 +227,7 @@ START_TEST (one_run_writes_to_a_folder)
   g_autofree char *manifest = g_build_filename (folder, "manifest", NULL);
   ck_assert (g_file_set_contents (manifest, "a list of freight", -1, NULL));
   ck_assert (!exec_checkpoint_prepare (folder, &error));
-  ck_assert_msg (strstr (error->message, "no checkpoint's"), "%s", error->message);
+  ck_assert_msg (strstr (error->message, "not that of a checkpoint"), "%s", error->message);
 }
 END_TEST
 

@@ -305,7 +305,8 @@ thread_trade_unlike_counts (gpointer data)
 START_TEST (comm_trades_fail_together)
 {
   static const GThreadFunc functions[] = { thread_trade_in_vain, thread_trade_unlike_counts };
-  static const char *const reasons[] = { "out of luck", "sends something else than is taken" };
+  static const char *const reasons[]
+      = { "out of luck", "sends something else than this one takes" };
   const guint n = _i == 0 ? 3 : 2;
   g_autoptr (GRand) rand = g_rand_new_with_seed (5);
   ExecComm *comms[MAX_RANKS];

@@ -172,7 +172,7 @@ START_TEST (unlisted_steps_have_totals)
   Case c;
   case_init (&c, 2, "optim_grads", "fp32", 2);
   ck_assert (exec_run_threads (&c.job, 2, FALSE, NULL, NULL, listed, &error));
-  c.job.is_unlisted = TRUE;
+  c.job.totals_only = TRUE;
   ck_assert (exec_run_threads (&c.job, 2, FALSE, NULL, NULL, unlisted, &error));
   const PlanTrace *a = listed[0].trace, *b = unlisted[0].trace;
   ck_assert_uint_gt (a->spans->len, 0);

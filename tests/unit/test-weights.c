@@ -350,9 +350,10 @@ START_TEST (halves_that_overflow_are_refused)
   file_end (&file, "model-00002-of-00002.safetensors");
   g_autoptr (ExecWeights) weights = exec_weights_open (folder, model, NULL);
   ck_assert (!exec_export_hf (weights, model, PLAN_DTYPE_FP16, 5000, out, &done, &error));
-  ck_assert_str_eq (error->message,
-                    "model.norm.weight has the number 65520, and fp16 none beyond 65504: bf16 and "
-                    "fp32 have");
+  ck_assert_str_eq (
+      error->message,
+      "model.norm.weight has the number 65520, and the largest of fp16 is 65504: take "
+      "bf16 or fp32");
   g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
   guint left = 0;
   while (g_dir_read_name (dir))
@@ -410,7 +411,7 @@ START_TEST (tensors_that_nothing_reads_are_refused)
   } more[] = {
     { "model.layers.0.self_attn.q_proj.bias",
       "the model has nothing for the tensor model.layers.0.self_attn.q_proj.bias: " },
-    { "model.layers.1.input_layernorm.weight", "it is another model than these weights are of" },
+    { "model.layers.1.input_layernorm.weight", "these weights are of another model" },
     { "model.layers.0.mlp.up_proj.weight_scale_inv",
       "model.layers.0.mlp.up_proj.weight_scale_inv" },
     { "model.layers.0.self_attn.rotary_emb.inv_freq", NULL },
