@@ -68,7 +68,7 @@ typedef struct
   X (EXPOSED, "exposed", "a step that is exposed communication alone") \
   X (NETWORK, "network", "the same on a network whose rate no run has") \
   X (MODE, "mode", "each mode that the stack's runs lack, or the GPU's") \
-  X (CHOICE, "choice", "the ratio of two plans' times for one task; is no part of others")
+  X (CHOICE, "choice", "the ratio of two plans' times for one task; added to no time's error")
 
 typedef enum
 {

@@ -285,7 +285,7 @@ consider_registered (Collective *self, PlanDtype dtype)
   if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
     return;
   if (self->is_reduction && dtype != PLAN_DTYPE_BF16
-      && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
+      && value (self, PLAN_PER_TOKEN_LOSS, PLAN_PER_TOKEN_LOSS_ON) != PLAN_PER_TOKEN_LOSS_ON)
     return; /* these kernels only sum: a reduction that also scales takes the ring; gradients in
                bf16 are scaled before it */
   if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
@@ -409,7 +409,8 @@ consider_trade (Collective *self, const PlanOp *op)
   const gint64 rank = plan_schedule_rank (schedule);
   const gint64 mine = rank / group->stride % group->size;
   const gint64 peer = rank + (op->dims[PLAN_DIM_TRADE_peer] - mine) * group->stride;
-  const gboolean goes_both_ways = op->refs[0].array >= 0 && op->refs[1].array >= 0;
+  const gboolean goes_both_ways
+      = op->refs[PLAN_REF_TRADE_out].array >= 0 && op->refs[PLAN_REF_TRADE_in].array >= 0;
   const double turns
       = goes_both_ways && self->input->stack->pipeline.trades == PLAN_TRADES_IN_TURN ? 2 : 1;
   self->crosses = rank / linked != peer / linked;
@@ -471,8 +472,8 @@ all_ports (const Collective *self, const PlanCluster *c)
 }
 
 /* Whether a collective's buffer lies in a pool. Pools are the only registered memory of stacks with
- * a caching allocator. Buffers that stay for good lie in pools; of those that come and go, only the
- * sets that units use in turns do, which are the only ones of which an array has several. */
+ * a caching allocator. Buffers that stay for good lie in pools. Of those that come and go, only
+ * sets that units use in turns do: arrays of several buffers. */
 static gboolean
 lies_in_pool (const SimCostInput *input, const PlanOp *op)
 {

@@ -223,8 +223,8 @@ shape_of (const PlanOp *op)
 
 /* Seconds of a GEMM's arithmetic. Tiles are spread over the processors in waves, the last of which
  * is not full, and starting each tile takes a time that weighs most when the inner dimension is
- * short. The best combination of tile and split counts, as a library's heuristic would pick it; the
- * parts of a split are summed through memory. */
+ * short. The best combination of tile and split is taken, as a library's heuristic would pick it;
+ * the parts of a split are summed through memory. */
 static double
 product_seconds (const SimCostInput *input, const PlanOp *op, double rate, double element_bytes)
 {

@@ -93,7 +93,8 @@ G_BEGIN_DECLS
   X (SYMMETRIC_SMS, "symmetric.sms", "", "processors a kernel on symmetric memory keeps busy") \
   X (MULTICAST_SMS, "multicast.sms", "", \
      "the same times the members, where switches multicast and reduce") \
-  X (USER_BUFFER_SMS, "user_buffer.sms", "", "the same of a kernel on a layer's user buffers") \
+  X (USER_BUFFER_SMS, "user_buffer.sms", "", \
+     "processors a kernel on a layer's user buffers keeps busy") \
   X (SHARP_SMS, "sharp.sms", "", \
      "processors a collective keeps busy that NVLink and network switches reduce") \
   X (RAIL_GATHER_SMS, "rail.gather_sms", "", "registered gather with one member per node") \

@@ -164,8 +164,9 @@ place_of (const SimTiming *timing)
   return self;
 }
 
+/* Orders places by the grid that they are in. */
 static int
-compare_families (const Place *a, const Place *b)
+compare_grids (const Place *a, const Place *b)
 {
   const int by_key = memcmp (&a->key, &b->key, sizeof a->key);
   return by_key ? by_key : (a->ranks > b->ranks) - (a->ranks < b->ranks);
@@ -184,8 +185,8 @@ static int
 compare_rows (const void *left, const void *right)
 {
   const Row *a = left, *b = right;
-  const int by_family = compare_families (&a->place, &b->place);
-  return by_family ? by_family : (a->position > b->position) - (a->position < b->position);
+  const int by_grid = compare_grids (&a->place, &b->place);
+  return by_grid ? by_grid : (a->position > b->position) - (a->position < b->position);
 }
 
 static int
@@ -343,7 +344,7 @@ sim_timings_new (const SimTiming *rows, guint n)
   for (guint begin = 0, end; begin < n; begin = end)
     {
       for (end = begin + 1;
-           end < n && compare_families (&sorted[begin].place, &sorted[end].place) == 0;)
+           end < n && compare_grids (&sorted[begin].place, &sorted[end].place) == 0;)
         end++;
       Grid *grid = grid_new (sorted + begin, end - begin);
       if (grid)

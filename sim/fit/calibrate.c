@@ -2,7 +2,7 @@
 /* A residual is the logarithm of predicted over measured time. The fit is a robust least-squares
  * fit by Gauss-Newton steps: derivatives of the residuals by the effects are taken by simulating
  * again with one effect changed a little. The scope of a factor only decides which runs it
- * moves. */
+ * holds for. */
 #include "config.h"
 
 #include "sim/fit/calibrate.h"
@@ -74,14 +74,14 @@ typedef struct
   guint n;
   GArray *unknowns;       /* Unknown */
   guint *moves;           /* per row: effects that change its costs, a bit each */
-  gboolean *in_scope;     /* per row and unknown: see moves_row */
+  gboolean *in_scope;     /* per row and unknown: see holds_for */
   double *log_ns;         /* per row: logarithm of the time last predicted */
   double *slope;          /* per row and effect: derivative of log_ns */
   const double *theta;    /* logarithm of each unknown's factor, while evaluating */
   gboolean by_source;     /* whether sources are left out, or parts */
   guint left_out;         /* the source or part that is left out; G_MAXUINT: none */
   gboolean with_slopes;   /* whether derivatives are wanted, while evaluating */
-  const Unknown *only;    /* evaluate only the rows that this factor moves; NULL: all */
+  const Unknown *only;    /* evaluate only the rows that this factor holds for; NULL: all */
   gboolean only_left_out; /* evaluate only the rows that are left out */
   gint next;              /* next row to evaluate */
   guint evaluations;
@@ -89,11 +89,11 @@ typedef struct
 } Fit;
 
 static gboolean
-moves_row (const Unknown *unknown, const SimObservation *row)
+holds_for (const Unknown *unknown, const SimObservation *row)
 {
-  return (!unknown->gpu || g_strcmp0 (unknown->gpu, row->gpu) == 0)
-         && (!unknown->stack || g_strcmp0 (unknown->stack, row->stack) == 0)
-         && (!unknown->site || g_strcmp0 (unknown->site, row->site) == 0);
+  const SimScope scope
+      = { (char *)unknown->gpu, (char *)unknown->stack, (char *)unknown->site, NULL };
+  return sim_scope_holds (&scope, row->gpu, row->stack, row->site);
 }
 
 static SimParams
@@ -121,7 +121,7 @@ cost_of (const Fit *self, guint i, guint stage, SimEffect bumped, double extra)
   for (guint u = 0; self->theta && u < self->unknowns->len; u++)
     {
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
-      if (moves_row (unknown, row))
+      if (holds_for (unknown, row))
         total[unknown->effect] += self->theta[u];
     }
   total[bumped] += extra;
@@ -202,7 +202,7 @@ evaluate_some (gpointer data)
   SimWorkspace *workspace = sim_workspace_new ();
   guint i;
   while ((i = (guint)g_atomic_int_add (&self->next, 1)) < self->n)
-    if ((!self->only || moves_row (self->only, &self->rows[i]))
+    if ((!self->only || holds_for (self->only, &self->rows[i]))
         && (!self->only_left_out || is_left_out (self, i)))
       evaluate_row (self, i, workspace);
   sim_workspace_free (workspace);
@@ -465,7 +465,7 @@ add_unknown (Fit *self, Unknown unknown)
     }
   for (guint i = 0; i < self->n; i++)
     moves_any = moves_any
-                || (moves_row (&unknown, &self->rows[i]) && self->moves[i] & 1u << unknown.effect);
+                || (holds_for (&unknown, &self->rows[i]) && self->moves[i] & 1u << unknown.effect);
   if (moves_any)
     g_array_append_val (self->unknowns, unknown);
 }
@@ -537,13 +537,6 @@ find_errors (const Fit *self, double *errors)
     }
 }
 
-/* Rounds to four decimals, which is all that is known. */
-static double
-rounded (double value)
-{
-  return floor (value * 1e4 + 0.5) / 1e4;
-}
-
 /* Predicts the rows of each part or source by a fit to the others. That fit is one Gauss-Newton
  * step from the fit to all rows, where derivatives are known. When a source is left out, a factor
  * that only its runs determine returns to its prior, so that step may be of any length. */
@@ -588,8 +581,8 @@ set_of (const Fit *self, const double *theta)
                                                                .stack = (char *)unknown->stack,
                                                                .site = (char *)unknown->site },
                                                     .effect = unknown->effect,
-                                                    .factor = rounded (exp (theta[u])),
-                                                    .error = rounded (errors[u]) });
+                                                    .factor = sim_spreads_rounded (exp (theta[u])),
+                                                    .error = sim_spreads_rounded (errors[u]) });
     }
   return set;
 }
@@ -602,7 +595,7 @@ find_scopes (Fit *self)
   for (guint i = 0; i < self->n; i++)
     for (guint u = 0; u < n; u++)
       self->in_scope[(gsize)i * n + u]
-          = moves_row (&g_array_index (self->unknowns, Unknown, u), &self->rows[i]);
+          = holds_for (&g_array_index (self->unknowns, Unknown, u), &self->rows[i]);
 }
 
 static SimAdjustments *

@@ -29,9 +29,8 @@ compare_misses (const void *left, const void *right)
   return (a->size > b->size) - (a->size < b->size);
 }
 
-/* Rounds to four decimals, which is all that is known. */
-static double
-rounded (double value)
+double
+sim_spreads_rounded (double value)
 {
   return floor (value * 1e4 + 0.5) / 1e4;
 }
@@ -79,11 +78,11 @@ add_spread_of (SimAdjustments *set, const Runs *runs, SimScope scope)
          && (below += g_array_index (misses, Miss, at).weight) < 0.8 * (total + 1))
     at++;
   sim_adjustments_add_uncertainty (
-      set, (SimUncertainty){ .scope = scope,
-                             .pct = rounded (100 * g_array_index (misses, Miss, at).size),
-                             .runs = (guint)(total + 0.5),
-                             .sources
-                             = runs->request->n_sources > 0 ? g_hash_table_size (sources) : 0 });
+      set, (SimUncertainty){
+               .scope = scope,
+               .pct = sim_spreads_rounded (100 * g_array_index (misses, Miss, at).size),
+               .runs = (guint)(total + 0.5),
+               .sources = runs->request->n_sources > 0 ? g_hash_table_size (sources) : 0 });
   return TRUE;
 }
 
@@ -196,8 +195,9 @@ sim_offset_range (const SimOffset *offsets, guint n)
       else
         high = middle;
     }
-  return (SimErrorRange){ .pct = rounded (100 * expm1 (eight_of_ten (counted) * sqrt (high))),
-                          .runs = counted };
+  return (SimErrorRange){
+    .pct = sim_spreads_rounded (100 * expm1 (eight_of_ten (counted) * sqrt (high))), .runs = counted
+  };
 }
 
 /* The weight of other sources' runs on a row's GPU or with its stack, whichever is less. */

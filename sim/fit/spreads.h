@@ -12,8 +12,8 @@ void sim_spreads_add (SimAdjustments *set, const SimCalibration *request,
 
 /* The common offset of runs that share something, such as their source, and were left out of a fit
  * together: the mean of the logarithms of predicted over measured time. The runs from which they
- * were predicted have offsets as well; `excess` is the factor by which the variance of this offset
- * is larger for it. Begins as 0. */
+ * were predicted have offsets as well; `excess` is the factor by which these make the variance of
+ * this offset larger. Begins as 0. */
 typedef struct
 {
   double weight, sum, squares, excess; /* weighted sums */
@@ -25,5 +25,8 @@ void sim_offset_add (SimOffset *self, const SimObservation *row, double predicte
 /* The error within which eight of ten such offsets lie. Each offset counts once, whatever the
  * number of its runs; `runs` is the number of offsets, and 0 where there are too few to tell. */
 SimErrorRange sim_offset_range (const SimOffset *offsets, guint n);
+
+/* Rounds to four decimals, which is all that is known of a factor, a spread or an error. */
+double sim_spreads_rounded (double value);
 
 G_END_DECLS
