@@ -2,7 +2,8 @@
 # ptx.sh BUILD: a second opinion on the GPU backend's kernels. nvcc makes PTX of them, inline
 # assembly and all. The tests that compare every kernel with the CPU's interpret this PTX on the fake
 # device (tests/fake/ptx.hpp), instead of running what a host compiler makes of the same source. Then faults are planted in
-# the PTX, such as a compiler or a wrong operand would make, and each has to be found. ARCH=sm_90a.
+# the PTX, such as a compiler or a wrong operand would make, and each has to be found. The variable ARCH says for which
+# GPU: sm_90a by default.
 set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$1"

@@ -65,7 +65,7 @@ writer () {
   echo "$n" >"$work/$me.attempts"
 }
 for me in $(seq $writers); do writer "$me" 2>"$work/shell" & done # the shell reports the kills there
-for job in $(jobs -p); do wait "$job" || fail "a writer"; done
+for job in $(jobs -p); do wait "$job" || fail "a writer ended with an error"; done
 cat "$work"/*.told >"$work/told"
 sound "$db" "$work/told"
 echo "killed: $writers writers, $kills kills in $(cat "$work"/*.attempts | paste -sd+ | bc) attempts," \
