@@ -13,11 +13,11 @@
 #include "exec/cuda/attention-batched.h"
 
 #include "exec/cuda/attention-operands.h"
-#include "exec/cuda/kernels/scores.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/latent.h"
+#include "exec/cuda/kernels/scores.h"
 #include "exec/cuda/lt.h"
 #include "planner/base/error.h"
 #include "planner/schedule/scratch.h"
