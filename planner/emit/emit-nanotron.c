@@ -55,6 +55,7 @@ append_loss (GString *text, const gint64 *value)
                      "where sequences are full.\n");
 }
 
+/* The trainer refuses positions beyond the sequence, unless weights come from a checkpoint. */
 static void
 append_model (GString *text, const PlanEmitSubject *subject)
 {
@@ -72,8 +73,8 @@ append_model (GString *text, const PlanEmitSubject *subject)
       "    pad_token_id: null\n    pretraining_tp: 1\n    rms_norm_eps: %s\n"
       "    rope_interleaved: false\n    rope_scaling: null\n    rope_theta: %s\n"
       "    tie_word_embeddings: %s\n    use_cache: true\n    vocab_size: " INT "\n",
-      m->hidden, m->ffn, MAX (m->max_seq, subject->of->plan.value[PLAN_SEQ]), m->heads, m->layers,
-      m->kv_heads, eps, theta, m->tied_embeddings ? "true" : "false", m->vocab);
+      m->hidden, m->ffn, subject->of->plan.value[PLAN_SEQ], m->heads, m->layers, m->kv_heads, eps,
+      theta, m->tied_embeddings ? "true" : "false", m->vocab);
 }
 
 static void
