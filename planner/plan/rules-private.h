@@ -45,11 +45,13 @@ typedef struct
   PlanField shown[13];
   PlanHazardLevel level; /* of a hazard */
   gboolean of_blocks;    /* it reads only fields that all plans of a block of PlanSpace share */
+  gboolean of_model; /* it is about parts of a model that stacks lack: it is said before others */
 } PlanRuleEntry;
 
 #define PLAN_SHOW(...) \
   .n_shown = sizeof ((PlanField[]){ __VA_ARGS__ }) / sizeof (PlanField), .shown = { __VA_ARGS__ }
 #define PLAN_OF_BLOCKS .of_blocks = TRUE
+#define PLAN_OF_MODEL .of_model = TRUE
 #define PLAN_LEVEL(id) .level = PLAN_HAZARD_##id
 
 /* The tables in the order in which they are tried. NULL past the last entry of a table and of those

@@ -554,11 +554,11 @@ static const PlanRuleEntry rules[] = {
   { { "model-of-megatron-lm", "stack=megatron needs a model that Megatron Core has modules for (fsdplan emit --as megatron "
       "names the property that Megatron-LM lacks): use stack=megatron-fsdp, whose call takes models of one's own, or fsdp2",
       "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
-    model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+    model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
   { { "model-of-nanotron", "stack=nanotron needs a llama: RMS norms before attention and MLP, a gated silu, rope on whole "
       "heads of hidden / heads and not scaled (its configuration has rope_scaling, its llama does not read it), no biases, "
       "windows, caps or experts", "nanotron config/models_config.py, LlamaConfig; models/llama.py", PLAN_ERROR_INVALID },
-    model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+    model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
   { { "mxfp8-recomputes-all", "compute=mxfp8 on stack=fsdp2 needs all layers recomputed or none: torchtitan, which brings it, "
       "has no other choice", "torchtitan distributed/activation_checkpoint.py", PLAN_ERROR_INVALID },
     mxfp8_of_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },

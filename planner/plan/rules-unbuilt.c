@@ -250,18 +250,18 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-prediction-modules", "of models with multi-token prediction (mtp) those with one module, experts in all layers but "
       "the first dense_layers, rotary positions, no windows and untied embeddings are planned by this version: plan others without "
       "modules, by mtp=0 behind the model's name or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_other_modules, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ) },
+    has_other_modules, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ), PLAN_OF_MODEL },
   { { "not-built-yet-model-parts", "of models with experts or latent attention, those with "
       "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    has_other_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ) },
+    has_other_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ), PLAN_OF_MODEL },
   { { "not-built-yet-shared-norm", "models whose attention and MLP share a norm are modelled with tp=1 and compute=fp32, bf16 or "
       "fp16 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     shares_norm, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP, PLAN_COMPUTE) },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    predicts_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT) },
+    predicts_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT), PLAN_OF_MODEL },
 #define X(id, name, allowed, mask) \
   { { "not-built-yet-" name, "only " name " = " allowed " is modelled by this version", LIMIT, \
       PLAN_ERROR_UNSUPPORTED }, \
@@ -301,7 +301,7 @@ static const PlanRuleEntry rules[] = {
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
       "with cp=1, and for stack=native, with param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
+    has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER), PLAN_OF_MODEL },
   { { "not-built-yet-lone-experts", "outer_strategy=optim is modelled where several ranks of a replica have the same experts, by this "
       "version: ep x etp must be less than the devices of a replica", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_lone_experts, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_EP, PLAN_ETP, PLAN_DP_OUTER) },
@@ -314,7 +314,7 @@ static const PlanRuleEntry rules[] = {
     is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp, stack=megatron and stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    gates_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
+    gates_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
   { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp, "
       "megatron and native", LIMIT,
       PLAN_ERROR_UNSUPPORTED },

@@ -88,6 +88,18 @@ entry_at (guint i)
   return i < n ? plan_rules_illegal (i) : plan_rules_unbuilt (i - n);
 }
 
+/* The first rule that is broken, of those about the model alone if asked; NULL: none. */
+static const PlanRuleEntry *
+find_broken (const PlanFacts *facts, gboolean is_of_model)
+{
+  const PlanRuleEntry *entry;
+  for (guint table = 0; table < 2; table++)
+    for (guint i = 0; (entry = table ? plan_rules_unbuilt (i) : plan_rules_illegal (i)); i++)
+      if ((!is_of_model || entry->of_model) && entry->is_broken (facts))
+        return entry;
+  return NULL;
+}
+
 gboolean
 plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
                   GError **error)
@@ -96,16 +108,13 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
                             && resolved->value[PLAN_SEQ] > 0,
                         FALSE);
   const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
-  const PlanRuleEntry *entry;
-  for (guint table = 0; table < 2; table++)
-    for (guint i = 0; (entry = table ? plan_rules_unbuilt (i) : plan_rules_illegal (i)); i++)
-      if (entry->is_broken (&facts))
-        {
-          if (error)
-            set_error (error, entry, &facts);
-          return FALSE;
-        }
-  return TRUE;
+  const PlanRuleEntry *const broken = find_broken (&facts, FALSE);
+  if (broken && error)
+    {
+      const PlanRuleEntry *const of_model = find_broken (&facts, TRUE);
+      set_error (error, of_model ? of_model : broken, &facts);
+    }
+  return !broken;
 }
 
 gboolean

@@ -19,7 +19,8 @@ typedef struct
   PlanErrorCode code;   /* code of the error if the rule is broken; not used by hazards */
 } PlanRule;
 
-/* Checks a resolved plan. The error starts with "rule NAME: ", the first rule that it breaks. */
+/* Checks a resolved plan. The error starts with "rule NAME: ", the first rule that it breaks, or
+ * the first about parts of the model that its stack lacks: no other plan would mend that. */
 gboolean plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
                            GError **error);
 
