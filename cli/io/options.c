@@ -408,10 +408,24 @@ read_megatron (const CliOptions *options, AdviseInput *input, GError **error)
   return read_megatron_cluster (options, &megatron, input, error);
 }
 
+/* Says where several values may be given, as a list was given in the place of one. */
+static void
+say_who_takes_lists (GError *error, const char *name)
+{
+  const char *const who = g_str_equal (name, "stack")
+                              ? "several stacks are compared by --set of query"
+                              : "several values are taken by --only of query, and by --sweep of "
+                                "sim and plot";
+  g_autofree char *before = error->message;
+  error->message = g_strdup_printf ("%s; %s", before, who);
+}
+
 gboolean
 cli_set_field (Plan *plan, const char *option, const char *text, GError **error)
 {
+  g_autoptr (GError) why = NULL;
   const char *equals = strchr (text, '=');
+  PlanField field;
   if (!equals)
     {
       g_autofree char *shown = plan_text_quote (text);
@@ -420,7 +434,12 @@ cli_set_field (Plan *plan, const char *option, const char *text, GError **error)
       return FALSE;
     }
   g_autofree char *name = g_strndup (text, (gsize)(equals - text));
-  return plan_set (plan, name, equals + 1, error);
+  if (plan_set (plan, name, equals + 1, &why))
+    return TRUE;
+  if (strchr (equals, ',') && plan_field_parse (name, &field, NULL))
+    say_who_takes_lists (why, name);
+  g_propagate_error (error, g_steal_pointer (&why));
+  return FALSE;
 }
 
 gboolean
