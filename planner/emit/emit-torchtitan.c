@@ -173,6 +173,7 @@ refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
+  const gint64 *const value = subject->of->plan.value;
   g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " \\\n#     ");
   plan_emit_head (text, subject, PLAN_EMIT_TORCHTITAN);
   plan_emit_for (text, subject, target.version);
@@ -190,6 +191,9 @@ append_head (GString *text, const PlanEmitSubject *subject)
       "# get_attention_config(\"varlen\") is faster than predicted from Hopper on, where it takes\n"
       "# flash-attention 3, or 4 on Blackwell: packages of their own. It does not split by cp.\n",
       launch, subject->of->model->vocab);
+  if (IS (MOE_DISPATCHER, DEEPEP))
+    g_string_append (text,
+                     "# moe_dispatcher=deepep is DeepEP 2.0 or newer here (ElasticBuffer).\n");
 }
 
 static void
