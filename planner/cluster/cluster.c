@@ -88,10 +88,28 @@ plan_cluster_adopt_device (PlanCluster *self)
   plan_cluster_adopt (self, device);
 }
 
+#define FOLLOWS_FROM_LINK "follows from link_bandwidth, which NVLink alone has"
+
+/* A link is NVLink where it has more than PCI Express, whose nominal rate is a little above what it
+ * carries, and most of what NVLink has. Without its domain the devices would be taken for ones that
+ * nothing but PCI Express joins. */
+static void
+derive_domain (PlanCluster *self)
+{
+  const double least = MAX (1.1 * self->host_link_bytes_per_s, 0.5 * self->nvlink_bytes_per_s);
+  if (plan_cluster_knows (self, PLAN_FACT_NVLINK_DOMAIN) || self->devices_per_node < 2
+      || self->nvlink_bytes_per_s <= 0 || self->link_bytes_per_s <= least)
+    return;
+  self->nvlink_domain = self->devices_per_node;
+  g_free (self->fact_source[PLAN_FACT_NVLINK_DOMAIN]);
+  self->fact_source[PLAN_FACT_NVLINK_DOMAIN] = g_strdup (FOLLOWS_FROM_LINK);
+}
+
 /* Derives facts: NVLink is the link of the devices that it joins, and ports are shared evenly. */
 static void
 derive (PlanCluster *self)
 {
+  derive_domain (self);
   if (self->nvlink_domain >= self->devices_per_node)
     copy_fact (self, PLAN_FACT_LINK_BANDWIDTH, self, PLAN_FACT_NVLINK_BANDWIDTH);
   if (self->nics_per_node > 0 && self->nic_rate_bytes_per_s > 0 && self->nic_bytes_per_s == 0)

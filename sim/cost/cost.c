@@ -42,16 +42,21 @@ void
 sim_cost_refuse (const PlanCluster *cluster, PlanFact unknown, GError **error)
 {
   const char *key = plan_fact_key (unknown);
-  g_autofree char *nvlink = unknown == PLAN_FACT_LINK_BANDWIDTH && cluster->nvlink_bytes_per_s > 0
-                                ? g_strdup_printf ("%gGB/s", cluster->nvlink_bytes_per_s / 1e9)
-                                : NULL;
+  const gboolean may_be_nvlink = unknown == PLAN_FACT_LINK_BANDWIDTH
+                                 && cluster->nvlink_bytes_per_s > 0
+                                 && !plan_cluster_knows (cluster, PLAN_FACT_NVLINK_DOMAIN);
+  g_autofree char *nvlink
+      = may_be_nvlink
+            ? g_strdup_printf ("--hw %s=%" G_GINT64_FORMAT " where NVLink joins them, else ",
+                               plan_fact_key (PLAN_FACT_NVLINK_DOMAIN), cluster->devices_per_node)
+            : g_strdup ("");
   guint i = 0;
   while (rates[i].fact != unknown)
     i++;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "cluster %s: no %s is known, which %s needs: --hw %s=%s or a line of a cluster's "
+               "cluster %s: no %s is known, which %s needs: %s--hw %s=%s or a line of a cluster's "
                "own file, for example, says it",
-               cluster->name, key, rates[i].needed_by, key, nvlink ? nvlink : rates[i].example);
+               cluster->name, key, rates[i].needed_by, nvlink, key, rates[i].example);
 }
 
 static gboolean
