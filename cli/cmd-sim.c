@@ -16,6 +16,7 @@
 #include "cli/sim-explain.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -225,8 +226,9 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
   print_table (cli_table_of_time (p));
   g_autofree char *uncertainty = advise_describe_uncertainty (p);
   g_autofree char *costs = advise_describe_costs (p);
-  printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
-          p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);
+  g_autofree char *flops = plan_units_format_flops (1e12 * p->tflops_per_gpu);
+  printf ("%.1f tokens/s/GPU, %s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu, flops,
+          100.0 * p->mfu, uncertainty, costs);
   print_table (cli_table_of_compute (p));
   putchar ('\n');
   print_table (cli_table_of_memory (p));

@@ -7,6 +7,7 @@
 
 array colour[8] = [blue, vermillion, green, orange, purple, sky, black, dark_grey]
 array point[8] = [7, 5, 9, 11, 13, 6, 4, 8]
+array dash[8] = [1, 4, 5, 2, 1, 4, 5, 2] # where a line covers another one, that shows in its gaps
 array letter[8] = ['*', '+', 'x', '#', 'o', '@', '%', '=']
 array evaluation[8] = ['E', 'F', 'G', 'H', 'I', 'J', 'K', 'L']
 
@@ -28,7 +29,7 @@ if (text) {
   set bmargin at screen 0.22
   set key at screen 0.08, screen 0.095 left top horizontal reverse Left samplen 3 spacing 1.3 maxcols 2
   plot for [i = 1:n_runs] data index 'run'.i using 1:2 with lines linewidth 1.2 \
-         linecolor rgb colour[i] title key[i], \
+         linecolor rgb colour[i] dashtype dash[i] title key[i], \
        for [k = 1:n_evaluated] data index 'eval'.evaluated[k] using 1:2 with points \
          linecolor rgb colour[evaluated[k]] pointtype point[evaluated[k]] pointsize 0.9 \
          title 'evaluations of '.key[evaluated[k]]

@@ -544,7 +544,7 @@ append_short_ms (GString *text, gint64 ns, const Window *window)
 
 /* Which part of the step is shown; NULL for all of it. */
 static char *
-make_note (const Window *window, const PlanTrace *simulated)
+make_note (const Window *window, const PlanTrace *simulated, const PlanTrace *measured)
 {
   g_autoptr (GString) note = g_string_new (NULL);
 
@@ -556,6 +556,12 @@ make_note (const Window *window, const PlanTrace *simulated)
   g_string_append (note, " ms of a step of ");
   append_short_ms (note, simulated->step_ns, window);
   g_string_append (note, " ms");
+  if (measured)
+    {
+      g_string_append (note, ", which took ");
+      append_short_ms (note, measured->step_ns, window);
+      g_string_append (note, " ms");
+    }
   if (window->shift_ns != 0)
     {
       g_string_append (note, "; measured ops moved ");
@@ -589,7 +595,8 @@ plot_timeline (const PlanTrace *simulated, const PlanTrace *measured, const Plan
     append_letters (&view, &figure, data);
   figure.data = g_string_free (data, FALSE);
 
-  note = make_note (&view.window, simulated);
+  note = make_note (&view.window, simulated,
+                    view.measured && view.measured->len > 0 ? measured : NULL);
   plot_figure_set_title (&figure, title, note);
   plot_figure_set_real (&figure, "from", (double)view.window.from_ns / 1e6);
   plot_figure_set_real (&figure, "to", (double)view.window.to_ns / 1e6);

@@ -3,6 +3,8 @@
 
 #include "cli/io/prediction-tables.h"
 
+#include "planner/base/units.h"
+
 CliTable *
 cli_table_of_memory (const AdvisePrediction *p)
 {
@@ -69,9 +71,8 @@ cli_table_of_compute (const AdvisePrediction *p)
   for (const AdviseWork *work; (work = advise_split_next (&p->split, &i, &key, &name));)
     {
       const AdvisePace pace = advise_split_pace (&p->split, work);
-      g_autofree char *rate
-          = g_strdup_printf ("%.1f %s", pace.per_s * (pace.is_arithmetic ? 1e-12 : 1e-9),
-                             pace.is_arithmetic ? "TFLOP/s" : "GB/s");
+      g_autofree char *rate = pace.is_arithmetic ? plan_units_format_flops (pace.per_s)
+                                                 : g_strdup_printf ("%.1f GB/s", 1e-9 * pace.per_s);
       cli_table_add (table, name);
       cli_table_add_real (table, 1e-6 * (double)work->ns, 2);
       cli_table_add_real (table, 100.0 * (double)work->ns / (double)p->trace->step_ns, 1);

@@ -146,13 +146,13 @@ cli_query_card (const AdviseQuery *self, const AdviseChoice *choice)
   g_autofree char *time = describe_time (p);
   g_autofree char *error_range = advise_describe_uncertainty (p);
   g_autofree char *sharding = describe_sharding (&p->of->plan, input->cluster);
+  g_autofree char *flops = plan_units_format_flops (1e12 * p->tflops_per_gpu);
   GArray *rows = cli_rows_new ();
   cli_rows_add (rows, "sharding", "%s", sharding);
   cli_rows_add (rows, "set", "%s", *settings ? settings : "nothing: the defaults are best");
-  cli_rows_add (rows, "step",
-                "%.1f ms, %.0f tokens/s (%.0f per GPU), %.1f TFLOP/s per GPU, MFU %.1f %%",
+  cli_rows_add (rows, "step", "%.1f ms, %.0f tokens/s (%.0f per GPU), %s per GPU, MFU %.1f %%",
                 p->step_ms, p->tokens_per_s_per_gpu * (double)plan_cluster_devices (input->cluster),
-                p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu);
+                p->tokens_per_s_per_gpu, flops, 100.0 * p->mfu);
   if (p->p_fits >= 0)
     cli_rows_add (rows, "memory",
                   "%.0f of %.0f MiB on each device: fits with a probability of %.3f", used, of,

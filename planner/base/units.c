@@ -216,6 +216,22 @@ plan_units_format_time (gint64 ns)
 }
 
 char *
+plan_units_format_flops (double flops_per_s)
+{
+  static const struct
+  {
+    double flops_per_s;
+    const char *name;
+  } units[] = { { 1e12, "TFLOP/s" }, { 1e9, "GFLOP/s" }, { 1e6, "MFLOP/s" } };
+  guint i = 0;
+  while (i + 1 < G_N_ELEMENTS (units) && flops_per_s < units[i].flops_per_s)
+    i++;
+  char digits[G_ASCII_DTOSTR_BUF_SIZE];
+  g_ascii_formatd (digits, sizeof digits, "%.1f", flops_per_s / units[i].flops_per_s);
+  return g_strdup_printf ("%s %s", digits, units[i].name);
+}
+
+char *
 plan_units_format_real (double value)
 {
   char digits[G_ASCII_DTOSTR_BUF_SIZE];

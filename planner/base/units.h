@@ -32,6 +32,9 @@ char *plan_units_format_size (guint64 bytes);
 /* 1421000 ns -> "1.421 ms"; the caller frees. */
 char *plan_units_format_time (gint64 ns);
 
+/* 5.234e14 -> "523.4 TFLOP/s", 6.61e9 -> "6.6 GFLOP/s"; the caller frees. */
+char *plan_units_format_flops (double flops_per_s);
+
 /* Shortest decimal that reads back as the same double, with no locale; the caller frees. */
 char *plan_units_format_real (double value);
 

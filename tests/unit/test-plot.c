@@ -478,6 +478,21 @@ START_TEST (text_is_for_a_terminal)
 }
 END_TEST
 
+/* Part of a step is named by both its times, which may be far apart. */
+START_TEST (parts_of_a_step_have_both_times)
+{
+  g_autoptr (PlanTrace) trace = long_trace (1000);
+  g_autoptr (PlanTrace) later = long_trace (1000);
+  g_autofree char *alone = NULL, *both = NULL;
+
+  later->step_ns = 7 * trace->step_ns;
+  ck_assert (plot_timeline (trace, NULL, schedule, "a title", NULL, &alone, NULL));
+  ck_assert_ptr_nonnull (strstr (alone, "ms of a step of 1.00000 ms\n"));
+  ck_assert (plot_timeline (trace, later, schedule, "a title", NULL, &both, NULL));
+  ck_assert_ptr_nonnull (strstr (both, "ms of a step of 1.00000 ms, which took 7.00000 ms\n"));
+}
+END_TEST
+
 START_TEST (text_is_as_wide_as_the_terminal)
 {
   static const struct
@@ -741,6 +756,7 @@ plot_suite (void)
   tcase_add_loop_test (tcase, failing_gnuplot_is_reported, 0, G_N_ELEMENTS (broken));
   if (gnuplot) /* the rest draws */
     {
+      tcase_add_test (tcase, parts_of_a_step_have_both_times);
       tcase_add_loop_test (tcase, pictures_are_well_formed, 0, 3 * G_N_ELEMENTS (formats));
       tcase_add_loop_test (tcase, text_is_for_a_terminal, 0, 3);
       tcase_add_test (tcase, text_is_as_wide_as_the_terminal);

@@ -247,6 +247,16 @@ START_TEST (locale_changes_nothing)
   ck_assert (plan_units_parse_real ("0.25", "x", 0, 1, &value, NULL) && value == 0.25);
   ck_assert_text (plan_units_format_real (0.25), "0.25");
   ck_assert_text (plan_units_format_size (1536), "1.5 KiB");
+  ck_assert_text (plan_units_format_flops (6.61e9), "6.6 GFLOP/s");
+}
+END_TEST
+
+START_TEST (formats_flops)
+{
+  ck_assert_text (plan_units_format_flops (5.234e14), "523.4 TFLOP/s");
+  ck_assert_text (plan_units_format_flops (1e12), "1.0 TFLOP/s");
+  ck_assert_text (plan_units_format_flops (9.4e11), "940.0 GFLOP/s");
+  ck_assert_text (plan_units_format_flops (250000), "0.2 MFLOP/s");
 }
 END_TEST
 
@@ -299,6 +309,7 @@ main (void)
   tcase_add_test (tcase, long_text_is_shown_short);
   tcase_add_test (tcase, formats_size);
   tcase_add_test (tcase, formats_time);
+  tcase_add_test (tcase, formats_flops);
   tcase_add_test (tcase, formats_real_shortest);
   tcase_add_test (tcase, locale_changes_nothing);
   tcase_add_test (tcase, multiplies);
