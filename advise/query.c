@@ -423,8 +423,8 @@ advise_query_best (const AdviseQuery *self)
   return self->answers->len > 0 ? &g_array_index (self->answers, AdviseAnswer, 0) : NULL;
 }
 
-static const char *
-exchanges_of (const Plan *plan)
+const char *
+advise_exchanges_of (const Plan *plan)
 {
   static const char *const names[]
       = { "tensor",  "tensor",         "context",         "tensor+context",
@@ -444,7 +444,7 @@ advise_query_bound_by (const AdvisePrediction *prediction)
     gint64 ns;
   } parts[] = { { "gather", t->exposed_gather_ns },
                 { "reduce", t->exposed_reduce_ns },
-                { exchanges_of (&prediction->of->plan), t->exposed_tensor_ns },
+                { advise_exchanges_of (&prediction->of->plan), t->exposed_tensor_ns },
                 { "copies", t->exposed_copy_ns },
                 { "host", t->host_ns },
                 { "pipeline", t->idle_ns } };

@@ -96,6 +96,9 @@ char *advise_query_differences (const Plan *a, const Plan *b);
 /* Everything that has to be set to turn `b` into `a`, including fields that `a` does without. */
 char *advise_query_changes (const Plan *a, const Plan *b);
 
+/* The parallelisms that a plan exchanges activations for, as "tensor+experts". */
+const char *advise_exchanges_of (const Plan *plan);
+
 /* The largest part of a step other than compute, if it is above a tenth of the step; else
  * "compute". Exchanges of activations are called by the parallelisms that they are for. */
 const char *advise_query_bound_by (const AdvisePrediction *prediction);

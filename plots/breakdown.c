@@ -25,7 +25,7 @@ static const struct
   { "compute", '#', G_STRUCT_OFFSET (PlanTrace, compute_ns) },
   { "exposed gather", '>', G_STRUCT_OFFSET (PlanTrace, exposed_gather_ns) },
   { "exposed reduce", '<', G_STRUCT_OFFSET (PlanTrace, exposed_reduce_ns) },
-  { "exposed tensor", 't', G_STRUCT_OFFSET (PlanTrace, exposed_tensor_ns) },
+  { "exposed tp, cp, ep", 't', G_STRUCT_OFFSET (PlanTrace, exposed_tensor_ns) },
   { "exposed copy", 'c', G_STRUCT_OFFSET (PlanTrace, exposed_copy_ns) },
   { "host", 'h', G_STRUCT_OFFSET (PlanTrace, host_ns) },
   { "idle", '.', G_STRUCT_OFFSET (PlanTrace, idle_ns) },

@@ -3,6 +3,7 @@
 
 #include "cli/io/prediction-tables.h"
 
+#include "advise/query.h"
 #include "planner/base/units.h"
 
 CliTable *
@@ -35,6 +36,7 @@ cli_table_of_time (const AdvisePrediction *p)
   static const CliColumn columns[] = { { "time", FALSE }, { "ms", TRUE }, { "share_pct", TRUE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
   const PlanTrace *t = p->trace;
+  g_autofree char *exchanges = g_strdup_printf ("exposed %s", advise_exchanges_of (&p->of->plan));
   const struct
   {
     const char *name;
@@ -43,7 +45,7 @@ cli_table_of_time (const AdvisePrediction *p)
                { "  of it slowed by others", (gint64)(1e6 * p->slowed_ms) },
                { "exposed gather", t->exposed_gather_ns },
                { "exposed reduce", t->exposed_reduce_ns },
-               { "exposed tensor", t->exposed_tensor_ns },
+               { exchanges, t->exposed_tensor_ns },
                { "exposed copy", t->exposed_copy_ns },
                { "host", t->host_ns },
                { "idle", t->idle_ns },

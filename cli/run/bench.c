@@ -9,18 +9,19 @@
 #include "cli/io/context.h"
 #include "cli/io/options.h"
 #include "cli/io/output.h"
+#include "cli/io/watch.h"
 #include "cli/run/backend.h"
 #include "cli/run/ranks.h"
 #include "db/transfer.h"
 #include "exec/bench/bench.h"
 #include "exec/comm/placement.h"
 #include "exec/probe/probe.h"
+#include "exec/walk/stop.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
 #include "sim/cost/cost.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,13 +90,10 @@ bench_clear (Bench *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Bench, bench_clear)
 
-static volatile sig_atomic_t interrupted;
-
-static void
-interrupt (int number)
+static gboolean
+is_interrupted (void)
 {
-  (void)number;
-  interrupted = 1;
+  return exec_stop_is_asked () || cli_watch_is_interrupted ();
 }
 
 static const ExecBenchOp *
@@ -547,7 +545,7 @@ static gboolean
 should_stop (const Bench *self, ExecComm *comm, gboolean *out_stop, GError **error)
 {
   float votes
-      = interrupted != 0
+      = is_interrupted ()
         || g_get_monotonic_time () - self->begin_us > PATIENCE * self->seconds * G_USEC_PER_SEC;
   if (!comm->ops->all_reduce (comm, &votes, 1, PLAN_DTYPE_FP32, NULL, error))
     return FALSE;
@@ -656,7 +654,7 @@ report (const Bench *self, const char *db, GError **error)
     }
   if (self->times->len == self->ops->len)
     return TRUE;
-  if (!interrupted)
+  if (!is_interrupted ())
     {
       fprintf (stderr,
                "fsdplan: %u of %u ops were timed in %d times the %" G_GINT64_FORMAT
@@ -664,7 +662,7 @@ report (const Bench *self, const char *db, GError **error)
                n, self->ops->len, PATIENCE, self->seconds);
       return TRUE;
     }
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO,
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_STOPPED,
                "interrupted: the %u ops that were timed until then are kept", n);
   return FALSE;
 }
@@ -688,8 +686,8 @@ bench (Bench *self, const Options *options, GError **error)
         }
       return TRUE;
     }
-  signal (SIGINT, interrupt);
-  signal (SIGTERM, interrupt);
+  cli_watch_interrupts ();
+  exec_stop_watch ();
   if (!time_all (self, error))
     return FALSE;
   return !is_root (self) || report (self, options->db, error);

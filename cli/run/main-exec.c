@@ -392,6 +392,24 @@ open_data (CliTraining *training, const RunOptions *options, GError **error)
   return cli_data_open (training, &asked, error);
 }
 
+/* Says where a run that begins anew saves beside checkpoints, which --resume of that folder no
+ * longer finds then. */
+static void
+warn_of_checkpoints (const CliTraining *training, const char *folder)
+{
+  g_autoptr (ExecCheckpoint) there = training->job.resume || !is_root (training)
+                                         ? NULL
+                                         : exec_checkpoint_open (folder, NULL, NULL);
+  g_autoptr (GPtrArray) names = there ? exec_checkpoint_names (there, folder) : NULL;
+  if (!names || names->len == 0)
+    return;
+  const char *const newest = g_ptr_array_index (names, names->len - 1);
+  g_message ("%s has a checkpoint of another run after step %" G_GINT64_FORMAT
+             ": this one begins anew, as there is no --resume, and once it has saved that one is "
+             "resumed as %s/%s alone",
+             folder, exec_checkpoint_step (there), folder, newest);
+}
+
 /* Opens what else the run reads and writes: weights, checkpoint folder, settings. */
 static gboolean
 open_sources (CliTraining *training, const RunOptions *options, GError **error)
@@ -409,6 +427,8 @@ open_sources (CliTraining *training, const RunOptions *options, GError **error)
       || (options->save && is_root (training)
           && (training->save_lock = exec_checkpoint_lock (options->save, error)) < 0))
     return FALSE;
+  if (options->save)
+    warn_of_checkpoints (training, options->save);
   job->weights = training->weights;
   job->save = training->save = g_strdup (options->save);
   training->settings = cli_resume_settings (job);

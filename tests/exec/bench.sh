@@ -51,14 +51,16 @@ fsdplan db export ops --db "$db" | head -n "$(wc -l <"$work/ops1")" | cmp - "$wo
   fail "rows were changed"
 fsdplan db export ops --db "$db" | grep -q ',cpu,self,2,norm_sq,' || fail "no rows of two ranks"
 
-# Interrupted before or while it times ops, bench leaves a sound store and does not succeed.
+# Asked to end before or while it times ops, bench leaves a sound store and says so by its status.
 fsdplan-exec-cpu bench --seconds 3600 --db "$work/stopped.db" >"$work/stopped" 2>&1 &
 pid=$!
 # The signal must reach bench itself, after it has set its handler, and not the shell that execs it.
-until grep -q '^fsdplan-exec' /proc/$pid/comm && test "$(awk '/SigCgt/ { print substr($2, 16, 1) }' \
-  /proc/$pid/status)" = 2; do kill -0 $pid; done
-kill -INT $pid
-wait $pid && fail "interrupted, and a success"
+until grep -q '^fsdplan-exec' /proc/$pid/comm && test "$(awk '/SigCgt/ { print substr($2, 13, 1) }' \
+  /proc/$pid/status)" = 4; do kill -0 $pid; done
+kill -TERM $pid
+status=0
+wait $pid || status=$?
+test $status -eq 4 || fail "asked to end, and status $status"
 grep -q 'interrupted: the [0-9]* ops that were timed until then are kept' "$work/stopped" ||
   { cat "$work/stopped"; fail "not told so"; }
 test ! -e "$work/stopped.db" || fsdplan db check --db "$work/stopped.db" >/dev/null

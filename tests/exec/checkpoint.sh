@@ -79,6 +79,14 @@ for words in 'lr 0.5, which was 0.001' 'clip 0, which was 1' 'warmup 1, which wa
   grep -qx "fsdplan: goes on with $words" "$work/err"
 done
 
+# a run that begins anew where another one saved says so, and leaves that one's checkpoint whole
+fsdplan run $short --steps 2 --save "$work/anew" >"$work/out" 2>"$work/err"
+if grep 'another run' "$work/err"; then exit 1; fi
+fsdplan run $short --steps 1 --save "$work/anew" >"$work/out" 2>"$work/err"
+grep -q "anew has a checkpoint of another run after step 2: this one begins anew" "$work/err"
+fsdplan run $short --steps 3 --resume "$work/anew/step-2.0" --save "$work/anew" >"$work/out" 2>"$work/err"
+if grep 'another run' "$work/err"; then exit 1; fi
+
 # biases of routers are saved: a run that other ranks resume half-way ends as without a stop, and so do
 # its evaluations
 routed="--gbs 8 --seq 16 --lr 0.01 --bias-rate 0.25 --eval-every 1 --db :memory: --format=csv --model \
