@@ -98,7 +98,9 @@ add_next (GArray *rows, const AdviseChoice *choice, const AdviseAnswer *best)
   const gboolean is_own = plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_NATIVE;
   const gboolean is_here = is_own && choice->input->cluster->kind == PLAN_DEVICE_CPU;
   if (best->id == 0)
-    cli_rows_add (rows, "next", "without --no-keep the plans get numbers, which emit and run take");
+    cli_rows_add (rows, "next", "%s the plans get numbers, which emit and run take",
+                  choice->question->keeps_nothing ? "without --no-keep"
+                                                  : "with --db FILE, a store that can be written,");
   else if (is_here)
     cli_rows_add (rows, "next", "fsdplan run --plan %s", name);
   else

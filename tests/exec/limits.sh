@@ -34,6 +34,7 @@ fi
 expect 5 "nothing was kept: $work/small.db: .*is there a quota" within -f 8 fsdplan query $tiny --db "$work/small.db"
 grep -q '^ *1 ' "$work/out" || complain "an answer that is not kept must still be given"
 expect 5 "nothing was kept: $work/none/x.db: " fsdplan query $tiny --db "$work/none/x.db"
+grep -q '^next  *with --db FILE' "$work/out" || complain "what was not kept must not be blamed on --no-keep"
 expect 5 "nothing will be kept: $work/none/x.db: " fsdplan $train --steps 1 --db "$work/none/x.db"
 fsdplan query $tiny --db "$work/own.db" >"$work/out" 2>"$work/err" || complain "nothing is stored"
 test "$(stat -c %a "$work/own.db")" = 600 || complain "a new store must be its owner's alone"
