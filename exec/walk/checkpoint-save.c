@@ -111,7 +111,10 @@ write_rank (const char *path, const ExecPiece *pieces, guint n, ExecFetch fetch,
   for (guint i = 0; ok && i < n; i++)
     ok = put_data (&writer, &pieces[i], fetch, user_data, error);
   if (!ok || !exec_writer_close (&writer, error))
-    return FALSE;
+    {
+      g_unlink (path); /* a full disk is not to stay full of what is no checkpoint */
+      return FALSE;
+    }
   out_written->size = GUINT64_TO_LE (writer.size);
   g_checksum_get_digest (writer.checksum, out_written->digest, &digest_bytes);
   return TRUE;

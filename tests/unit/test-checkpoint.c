@@ -276,7 +276,7 @@ START_TEST (a_killed_process_leaves_the_old_one_or_the_new)
 }
 END_TEST
 
-/* A full disk is an error, and the old checkpoint stays. */
+/* A full disk is an error, the old checkpoint stays, and nothing of the new one takes room. */
 START_TEST (a_full_disk_is_an_error)
 {
   int status = 0;
@@ -295,6 +295,8 @@ START_TEST (a_full_disk_is_an_error)
   waitpid (child, &status, 0);
   ck_assert (WIFEXITED (status) && WEXITSTATUS (status) == 0);
   assert_holds (1);
+  g_autofree char *part = g_build_filename (folder, "step-2.0", "rank-0.safetensors", NULL);
+  ck_assert (!g_file_test (part, G_FILE_TEST_EXISTS));
 }
 END_TEST
 
