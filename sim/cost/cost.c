@@ -41,7 +41,6 @@ static const struct
 void
 sim_cost_refuse (const PlanCluster *cluster, PlanFact unknown, GError **error)
 {
-  const char *key = plan_fact_key (unknown);
   const gboolean may_be_nvlink = unknown == PLAN_FACT_LINK_BANDWIDTH
                                  && cluster->nvlink_bytes_per_s > 0
                                  && !plan_cluster_knows (cluster, PLAN_FACT_NVLINK_DOMAIN);
@@ -53,10 +52,14 @@ sim_cost_refuse (const PlanCluster *cluster, PlanFact unknown, GError **error)
   guint i = 0;
   while (rates[i].fact != unknown)
     i++;
+  /* One port's rate is what is known of a network, and a device's share follows from it. */
+  const gboolean has_ports = unknown == PLAN_FACT_NIC_BANDWIDTH && cluster->nics_per_node > 0;
+  const char *const key = plan_fact_key (has_ports ? PLAN_FACT_NIC_RATE : unknown);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "cluster %s: no %s is known, which %s needs: %s--hw %s=%s or a line of a cluster's "
                "own file, for example, says it",
-               cluster->name, key, rates[i].needed_by, nvlink, key, rates[i].example);
+               cluster->name, key, rates[i].needed_by, nvlink, key,
+               has_ports ? "200Gbit/s" : rates[i].example);
 }
 
 static gboolean

@@ -126,6 +126,11 @@ expect 1 "no host_memory_bandwidth is known, which offloading needs: --hw host_m
   fsdplan sim --model llama-tiny --cluster l40s --gbs 4 --set offload_optimizer=1 --set precision_aware=on
 : >"$work/empty.plan"
 expect 2 "empty.plan names none: a model is needed: --model llama3-8b, for example$" fsdplan emit --plan "$work/empty.plan"
+printf '[ours]\nnodes=2\ndevices_per_node=8\ndevice=h100-80gb\nnics_per_node=1\n' >"$work/ours.ini"
+expect 1 "no link_bandwidth is known, .*: --hw nvlink_domain=8 where NVLink joins them, else --hw link_bandwidth=" \
+  fsdplan sim --model llama3-8b --gbs 16 --seq 128 --cluster "$work/ours.ini"
+expect 1 "no nic_rate is known, which more than one node needs: --hw nic_rate=200Gbit/s" \
+  fsdplan sim --model llama3-8b --gbs 16 --seq 128 --cluster "$work/ours.ini" --hw nvlink_domain=8
 expect 1 "fsdplan: cluster l40s-8x: no nic_bandwidth is known, which more than one node needs: --hw nic_bandwidth=" \
   fsdplan query --model llama3-8b --cluster l40s-8x:2 --gbs 64 --seq 4096
 expect 1 "fsdplan: --allow offload: cluster l40s-8x: no host_memory_bandwidth is known" \
