@@ -483,13 +483,10 @@ START_TEST (parts_of_a_step_have_both_times)
 {
   g_autoptr (PlanTrace) trace = long_trace (1000);
   g_autoptr (PlanTrace) later = long_trace (1000);
-  g_autofree char *alone = NULL, *both = NULL;
-
-  later->step_ns = 7 * trace->step_ns;
-  ck_assert (plot_timeline (trace, NULL, schedule, "a title", NULL, &alone, NULL));
-  ck_assert_ptr_nonnull (strstr (alone, "ms of a step of 1.00000 ms\n"));
-  ck_assert (plot_timeline (trace, later, schedule, "a title", NULL, &both, NULL));
-  ck_assert_ptr_nonnull (strstr (both, "ms of a step of 1.00000 ms, which took 7.00000 ms\n"));
+  g_autofree char *text = NULL;
+  later->step_ns *= 7;
+  ck_assert (plot_timeline (trace, later, schedule, "a title", NULL, &text, NULL));
+  ck_assert_ptr_nonnull (strstr (text, "ms of a step of 1.00000 ms, which took 7.00000 ms\n"));
 }
 END_TEST
 
