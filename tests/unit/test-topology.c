@@ -342,6 +342,33 @@ START_TEST (deals_ports_out)
 }
 END_TEST
 
+/* What joins devices with NVLink is NVLink where its rate says so and the file says nothing else.
+ */
+START_TEST (fast_links_are_nvlink)
+{
+  static const struct
+  {
+    const char *facts;
+    gint64 domain;
+  } cases[] = {
+    { "nvlink_bandwidth=450 GB/s\nlink_bandwidth=400 GB/s\n", 8 },
+    { "nvlink_bandwidth=450 GB/s\nlink_bandwidth=400 GB/s\nhost_bandwidth=63 GB/s\n", 8 },
+    { "nvlink_bandwidth=450 GB/s\nlink_bandwidth=400 GB/s\nnvlink_domain=1\n", 1 },
+    { "nvlink_bandwidth=450 GB/s\nlink_bandwidth=64 GB/s\nhost_bandwidth=63 GB/s\n", 0 },
+    { "nvlink_bandwidth=56 GB/s\nlink_bandwidth=32 GB/s\nhost_bandwidth=31.5 GB/s\n", 0 },
+    { "link_bandwidth=400 GB/s\n", 0 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    {
+      g_autofree char *text
+          = g_strdup_printf ("[box]\ndevices_per_node=8\ndevice=x\n%s", cases[i].facts);
+      g_autoptr (PlanCluster) cluster = plan_cluster_parse (text, "c.ini", NULL);
+      ck_assert_ptr_nonnull (cluster);
+      ck_assert_int_eq (cluster->nvlink_domain, cases[i].domain);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -359,6 +386,7 @@ main (void)
   tcase_add_loop_test (tcase, refuses_what_is_broken, 0, G_N_ELEMENTS (broken));
   tcase_add_test (tcase, refuses_what_is_no_cluster);
   tcase_add_test (tcase, deals_ports_out);
+  tcase_add_test (tcase, fast_links_are_nvlink);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
