@@ -206,15 +206,15 @@ take_place (PlotLabels *self, const PlotBox *box, gboolean is_left, const char *
   g_string_append_c (side, '\n');
 }
 
-/* The box of a label to the left (-1) or right (1) of a point, and below (-1, further: -2), beside
- * (0) or above (1, further: 2) it. */
+/* The box of a label to the left (-1) or right (1) of a point, or at its middle (0), and below (-1,
+ * further: -2), beside (0) or above (1, further: 2) it. */
 static PlotBox
 box_at (double x, double y, int side, int level, const char *text)
 {
   double width, height, left, bottom;
 
   measure (text, &width, &height);
-  left = side < 0 ? x - DISTANCE - width : x + DISTANCE;
+  left = side < 0 ? x - DISTANCE - width : side > 0 ? x + DISTANCE : x - width / 2;
   bottom = y + level * DISTANCE - LINE_HEIGHT / 2;
 
   if (level <= 0)
@@ -222,20 +222,48 @@ box_at (double x, double y, int side, int level, const char *text)
   return (PlotBox){ left, left + width, bottom, bottom + height };
 }
 
+/* The square of the distance of a place from a box. */
+static double
+distance (const PlotBox *box, double x, double y)
+{
+  const double across = MAX (0, MAX (box->left - x, x - box->right));
+  const double up = MAX (0, MAX (box->bottom - y, y - box->top));
+
+  return across * across + up * up;
+}
+
+/* Whether no other point is as near to the label as its own, so that nobody takes it for another's.
+ */
 static gboolean
-place (PlotLabels *self, double x, double y, const char *text, gboolean may_cover)
+is_nearest (const PlotLabels *self, const PlotBox *box, double x, double y)
+{
+  for (guint i = 0; i < self->points->len; i++)
+    {
+      const PlotBox *point = &g_array_index (self->points, PlotBox, i);
+      const double at_x = (point->left + point->right) / 2, at_y = (point->bottom + point->top) / 2;
+
+      if (hypot (at_x - x, at_y - y) > 1 && distance (box, at_x, at_y) <= distance (box, x, y))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+place (PlotLabels *self, double x, double y, const char *text, gboolean may_cover,
+       gboolean is_plain)
 {
   static const struct
   {
     int side, level; /* -1 left, 1 right; -1 below, 1 above, 2 further */
-  } places[] = { { -1, 1 },  { 1, -1 }, { -1, 0 }, { 1, 0 }, { 1, 1 },
-                 { -1, -1 }, { -1, 2 }, { 1, -2 }, { 1, 2 }, { -1, -2 } };
+  } places[] = { { -1, 1 }, { 1, -1 }, { -1, 0 }, { 1, 0 },  { 1, 1 }, { -1, -1 },
+                 { 0, 2 },  { 0, -2 }, { -1, 2 }, { 1, -2 }, { 1, 2 }, { -1, -2 } };
 
   for (guint i = 0; i < G_N_ELEMENTS (places); i++)
     {
       PlotBox box = box_at (x_of (self, x), y_of (self, y), places[i].side, places[i].level, text);
 
-      if (is_free (self, &box, may_cover))
+      if (is_free (self, &box, may_cover)
+          && (!is_plain || is_nearest (self, &box, x_of (self, x), y_of (self, y))))
         {
           take_place (self, &box, places[i].side < 0, text);
           return TRUE;
@@ -247,14 +275,15 @@ place (PlotLabels *self, double x, double y, const char *text, gboolean may_cove
 gboolean
 plot_labels_place (PlotLabels *self, double x, double y, const char *text, gboolean may_cover)
 {
-  for (gboolean covers = FALSE; covers <= may_cover; covers++)
-    for (guint i = 0; i < G_N_ELEMENTS (widths); i++)
-      {
-        g_autofree char *label = plot_break_label (text, widths[i], MAX_LINES);
+  for (gint is_plain = TRUE; is_plain >= FALSE; is_plain--)
+    for (gboolean covers = FALSE; covers <= may_cover; covers++)
+      for (guint i = 0; i < G_N_ELEMENTS (widths); i++)
+        {
+          g_autofree char *label = plot_break_label (text, widths[i], MAX_LINES);
 
-        if (place (self, x, y, label, covers))
-          return TRUE;
-      }
+          if (place (self, x, y, label, covers, is_plain))
+            return TRUE;
+        }
   return FALSE;
 }
 

@@ -30,6 +30,8 @@ if (text) {
   set key at screen 0.08, screen 0.095 left top horizontal reverse Left samplen 3 spacing 1.3 maxcols 2
   plot for [i = 1:n_runs] data index 'run'.i using 1:2 with lines linewidth 1.2 \
          linecolor rgb colour[i] dashtype dash[i] title key[i], \
+       for [i = 1:n_steps < 20 ? n_runs : 0] data index 'run'.i using 1:2 with points \
+         linecolor rgb colour[i] pointtype 7 pointsize 0.7 notitle, \
        for [k = 1:n_evaluated] data index 'eval'.evaluated[k] using 1:2 with points \
          linecolor rgb colour[evaluated[k]] pointtype point[evaluated[k]] pointsize 0.9 \
          title 'evaluations of '.key[evaluated[k]]

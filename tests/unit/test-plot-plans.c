@@ -646,6 +646,37 @@ START_TEST (labels_cover_nothing)
 }
 END_TEST
 
+/* Of points in a row each label is nearest to its own, which it was not below and beside them. */
+START_TEST (labels_are_nearest_to_their_points)
+{
+  static const PlotBox axes = { 0, 100, 0, 100 }, area = { 0.1, 0.9, 0.1, 0.9 };
+  g_auto (PlotLabels) labels = { 0 };
+  plot_labels_init (&labels, &axes, &area);
+  for (guint i = 0; i < 10; i++)
+    plot_labels_avoid_point (&labels, 20 + 5.5 * i, 50);
+  for (guint i = 0; i < 10; i++)
+    ck_assert (plot_labels_place (&labels, 20 + 5.5 * i, 50, "16384", TRUE));
+  for (guint i = 0; i < 10; i++)
+    {
+      const PlotBox *box = &g_array_index (labels.placed, PlotBox, i);
+      double least = G_MAXDOUBLE;
+      guint nearest = 0;
+      for (guint k = 0; k < 10; k++)
+        {
+          const double x = PLOT_WIDTH * (0.1 + 0.008 * (20 + 5.5 * k)), y = PLOT_HEIGHT * 0.5;
+          const double across = CLAMP (x, box->left, box->right) - x;
+          const double up = CLAMP (y, box->bottom, box->top) - y;
+          if (across * across + up * up < least)
+            {
+              least = across * across + up * up;
+              nearest = k;
+            }
+        }
+      ck_assert_uint_eq (nearest, i);
+    }
+}
+END_TEST
+
 START_TEST (labels_are_broken_at_spaces)
 {
   static const struct
@@ -684,6 +715,7 @@ plans_suite (void)
   tcase_add_loop_test (tcase, every_error_is_counted_once, 0, 100);
   tcase_add_loop_test (tcase, labels_cover_nothing, 0, 50);
   tcase_add_test (tcase, labels_are_broken_at_spaces);
+  tcase_add_test (tcase, labels_are_nearest_to_their_points);
   if (gnuplot) /* the rest draws */
     {
       tcase_add_loop_test (tcase, pictures_are_well_formed, 0, N_FIGURES * G_N_ELEMENTS (formats));
