@@ -200,15 +200,18 @@ predict_answers (Predicting *work, GError **error)
   return ok;
 }
 
-/* Which of the found plans may be answers: all, or those of the front only; the caller frees. */
+/* Which of the found plans may be answers: those that are surely found, or those of the front only;
+ * the caller frees. */
 static gboolean *
 find_eligible (const PlanSearchResult *result, gboolean of_front)
 {
   gboolean *is_eligible = g_new0 (gboolean, result->found->len + 1);
   g_autoptr (GArray) front = plan_search_front (result);
   for (guint i = 0; i < result->found->len; i++)
-    is_eligible[i] = !of_front;
-  for (guint i = 0; i < front->len; i++)
+    is_eligible[i]
+        = !of_front
+          && g_array_index (result->found, PlanFound, i).score.time_ns <= result->worst_ns;
+  for (guint i = 0; i < front->len && of_front; i++)
     is_eligible[g_array_index (front, guint, i)] = TRUE;
   return is_eligible;
 }
@@ -280,11 +283,10 @@ compare_answers (gconstpointer a, gconstpointer b)
   return x < y ? -1 : x > y;
 }
 
-/* The K best distinct answers, best first. Plans of equal cost are one answer, with the fields in
- * which they differ; an answer that setting back makes equal to another is dropped. */
+/* The K best distinct answers, best first; fewer where setting back makes one equal to another,
+ * which is dropped. Plans of equal cost are one answer, with the fields in which they differ. */
 static GArray *
-take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer *scorer, guint k,
-              GError **error)
+take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer *scorer, guint k)
 {
   const double apart = choice->question->apart / 100;
   g_autofree gboolean *is_eligible = find_eligible (result, 100 * apart > ADVISE_NEAR);
@@ -316,8 +318,7 @@ take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer
         *answer.found = before;
     }
   g_array_sort (answers, compare_answers);
-  Predicting work = { .input = choice->input, .answers = answers };
-  return predict_answers (&work, error) ? g_steal_pointer (&answers) : NULL;
+  return g_steal_pointer (&answers);
 }
 
 void
@@ -325,6 +326,27 @@ advise_query_clear (AdviseQuery *self)
 {
   plan_search_result_clear (&self->result);
   g_clear_pointer (&self->answers, g_array_unref);
+}
+
+/* Searches for the K best answers; once more, for K further plans, where some that were found have
+ * become equal to others. */
+static void
+search_answers (PlanSearch *search, const AdviseChoice *choice, AdviseScorer *scorer, guint k,
+                AdviseQuery *self)
+{
+  const gint64 start_us = g_get_monotonic_time ();
+  const gboolean is_coarse = choice->question->apart > ADVISE_NEAR;
+  for (search->best = is_coarse ? 1 : k;; search->best += k)
+    {
+      advise_query_clear (self);
+      plan_search_run (search, &self->result);
+      self->n_simulated = advise_scorer_n_simulated (scorer);
+      self->seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
+      self->answers = take_answers (&self->result, choice, scorer, k);
+      if (self->answers->len >= k || is_coarse || !self->result.is_whole
+          || self->result.worst_ns == G_MAXINT64)
+        return;
+    }
 }
 
 #define KEPT_BYTES (64 << 20)
@@ -361,28 +383,25 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
       return FALSE;
     }
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, choice->p_fits);
-  const PlanSearch search = { .model = input->model,
-                              .cluster = input->cluster,
-                              .asked = advise_workspaces (input),
-                              .space = space,
-                              .memory_bytes = choice->memory_bytes,
-                              .best = choice->question->apart > ADVISE_NEAR ? 1 : top,
-                              .apart = choice->question->apart / 100,
-                              .threads = g_get_num_processors (),
-                              .front = 1 + choice->question->front / 100,
-                              .score = advise_scorer_score,
-                              .floor = advise_scorer_floor,
-                              .plan_floor = advise_scorer_plan_floor,
-                              .progress = choice->progress,
-                              .user_data = scorer };
-  const gint64 start_us = g_get_monotonic_time ();
+  PlanSearch search = { .model = input->model,
+                        .cluster = input->cluster,
+                        .asked = advise_workspaces (input),
+                        .space = space,
+                        .memory_bytes = choice->memory_bytes,
+                        .apart = choice->question->apart / 100,
+                        .threads = g_get_num_processors (),
+                        .front = 1 + choice->question->front / 100,
+                        .score = advise_scorer_score,
+                        .floor = advise_scorer_floor,
+                        .plan_floor = advise_scorer_plan_floor,
+                        .progress = choice->progress,
+                        .user_data = scorer };
   keep_memory ();
-  plan_search_run (&search, &self.result);
-  self.n_simulated = advise_scorer_n_simulated (scorer);
-  self.seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
+  search_answers (&search, choice, scorer, top, &self);
   if (choice->progress)
     choice->progress (0, 0, scorer);
-  if (!(self.answers = take_answers (&self.result, choice, scorer, top, error)))
+  Predicting work = { .input = input, .answers = self.answers };
+  if (!predict_answers (&work, error))
     return FALSE;
   *out = self;
   self = (AdviseQuery){ 0 };

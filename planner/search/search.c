@@ -653,6 +653,7 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   g_mutex_clear (&work.lock);
   drop_found_by_chance (&work, plain * plan_space_block_size (self->space));
   g_array_sort (out_result->found, compare_found);
+  out_result->worst_ns = work.mark.worst_ns;
   out_result->front_ns
       = work.mark.best_ns == G_MAXINT64
             ? 0

@@ -58,6 +58,7 @@ typedef struct
   guint64 total, by_rule, by_bound, by_memory,
       by_simulation; /* points, by what excluded or scored them */
   GArray *found;     /* PlanFound: the scored plans that fit, best first */
+  gint64 worst_ns;   /* the Kth best time: which slower plans are found depends on the threads */
   gint64 front_ns;   /* the Pareto front is complete up to this time */
   gboolean is_whole; /* the search was not stopped */
 } PlanSearchResult;
