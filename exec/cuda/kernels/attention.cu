@@ -351,15 +351,16 @@ __device__ inline void
 add_to_softmax (const Attention &shape, const HeadRule &rule, Scores *scores, Online *online,
                 Results *results, uint64_t query, uint64_t key)
 {
+  EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < MINE; i++)
     {
       float max = online->max[i], sum = 0;
 
+      EXEC_CUDA_UNROLL_ALL
       for (unsigned j = 0; j < MINE; j++)
         {
           TokenPair pair = pair_of<bends> (shape, rule, query + my_row (i), key + my_col (j));
           float product = scores->at[i][j];
-
           float score = bends ? bend (shape.scores, rule, product, pair.query - pair.key)
                               : product * shape.scores.scale;
 
@@ -368,6 +369,7 @@ add_to_softmax (const Attention &shape, const HeadRule &rule, Scores *scores, On
         }
       max = row_max (max);
       float base = max == -INFINITY ? 0.0f : max; /* a row that has seen no key yet */
+      EXEC_CUDA_UNROLL_ALL
       for (unsigned j = 0; j < MINE; j++)
         {
           scores->at[i][j] = expf (scores->at[i][j] - base);
@@ -474,6 +476,7 @@ tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const H
   Scores scores = multiply (shape, head.q, query, k, key);
   Scores dprob = multiply (shape, head.dout, query, v, key);
 
+  EXEC_CUDA_UNROLL_ALL
   for (unsigned i = 0; i < MINE; i++)
     {
       uint64_t t = query + my_row (i);
@@ -483,6 +486,7 @@ tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const H
         dot = fmaf (read_one (head.dout.array, head.dout.at + t * head.dout.width + d),
                     read_one (head.out.array, head.out.at + t * head.out.width + d), dot);
       dot = row_sum (dot);
+      EXEC_CUDA_UNROLL_ALL
       for (unsigned j = 0; j < MINE; j++)
         {
           TokenPair pair = pair_of<bends> (shape, head.rule, t, key + my_col (j));
