@@ -270,16 +270,6 @@ attends_plainly (const PlanFacts *f)
          && f->cluster->kind == PLAN_DEVICE_GPU;
 }
 
-/* Whether our own runtime leaves cuDNN's attention for batched GEMMs, because of what becomes of
- * scores and weights. */
-static gboolean
-bends_scores (const PlanFacts *f)
-{
-  return is_stack (f, PLAN_STACK_NATIVE) && f->cluster->kind == PLAN_DEVICE_GPU
-         && (f->model->attn_softcap > 0 || f->model->positions == PLAN_POSITIONS_ALIBI
-             || f->value[PLAN_ATTENTION_DROPOUT] > 0 || f->value[PLAN_DOC_TOKENS] > 0);
-}
-
 static gboolean
 waits_for_stages (const PlanFacts *f)
 {
@@ -325,9 +315,6 @@ static const PlanRuleEntry hazards[] = {
   { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
       "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
     attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },
-  { { "attention-by-batches", "on GPUs fsdplan's own runtime attends by batched GEMMs and a softmax in memory where scores are "
-      "bounded or have slopes, with attention_dropout and with doc_tokens; its time is predicted as cuDNN's", "a limit of this version", 0 },
-    bends_scores, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ATTENTION_DROPOUT, PLAN_DOC_TOKENS), PLAN_LEVEL (NOT_TIMED) },
   { { "nothing-starts-it", "nothing starts Llama 4 on stack=fsdp2 any more: torchtitan has removed it, and fsdplan emit "
       "writes programs of one's own for dense models alone: use stack=megatron-fsdp or megatron", "torchtitan PR #3573 (2026-06-08)", 0 },
     is_not_written, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_LEVEL (NOT_RUN) },

@@ -1,5 +1,5 @@
-/* PlanManner: properties of an op that change its results but neither its sizes nor its time, such
- * as attention's window. 0 everywhere is the usual case and is not printed.
+/* PlanManner: properties of an op that change its results but not its sizes, such as attention's
+ * window. 0 everywhere is the usual case and is not printed.
  *
  * PLAN_MANNER_LIST (X): X (ID, "name", "meaning", (kinds of op that may have it)) */
 #pragma once

@@ -304,9 +304,43 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
   return time_by_curve (input, MAX (arithmetic, memory) + begin, bytes);
 }
 
+/* Whether our own runtime does this attention by batched GEMMs, because cuDNN has no graph for it
+ * (exec/cuda/attention-fused.c). */
+static gboolean
+is_by_batches (const SimCostInput *input, const PlanOp *op, gboolean is_latent)
+{
+  const PlanManner *manner = plan_schedule_manner (input->schedule, op);
+  const gboolean is_bwd = op->kind == PLAN_OP_ATTENTION_BWD;
+  const guint key = is_bwd ? PLAN_REF_ATTENTION_BWD_key : PLAN_REF_ATTENTION_key,
+              places = is_bwd ? PLAN_REF_ATTENTION_BWD_places : PLAN_REF_ATTENTION_places;
+  if (input->stack->layer.kernels != PLAN_KERNELS_OWN || input->cluster->kind == PLAN_DEVICE_CPU)
+    return FALSE;
+  return is_latent || op->refs[key].array >= 0 || op->refs[places].array >= 0
+         || (manner
+             && (manner->value[PLAN_MANNER_CAP] > 0 || manner->value[PLAN_MANNER_ALIBI] != 0))
+         || !plan_scratch_attention_is_fused (op->kind, op->dims,
+                                              operand (input, op, PLAN_REF_ATTENTION_qkv)->dtype,
+                                              input->cluster->compute_capability);
+}
+
+/* Bytes of scores that batched GEMMs and the softmax between them move through memory, half of the
+ * pairs of queries and keys being masked. Forwards a score in fp32 is written and read, and so is
+ * its weight. Backwards two of each pair in fp32 are, two results are written, and three products
+ * read them. */
+static double
+score_bytes (const SimCostInput *input, const PlanOp *op, gboolean is_bwd, double keys)
+{
+  const double format = plan_dtype_bits (operand (input, op, PLAN_REF_ATTENTION_qkv)->dtype) / 8.0;
+  const double pairs = 0.5 * (double)op->dims[PLAN_DIM_ATTENTION_batch]
+                       * (double)op->dims[PLAN_DIM_ATTENTION_heads]
+                       * (double)op->dims[PLAN_DIM_ATTENTION_seq] * keys;
+  return pairs * (is_bwd ? 16 + 5 * format : 8 + 2 * format);
+}
+
 /* The time of attention. Its rate grows with the number of keys, since each row of blocks pays for
  * its start; with the head size, since some work is done once per score; and with the number of
- * blocks until all processors are busy. */
+ * blocks until all processors are busy. Batched GEMMs count as these kernels; their scores go
+ * through memory besides. */
 static SimTime
 attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
 {
@@ -340,10 +374,13 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const double rate = peak * share * sim_cost_param (input, of_peak)
                       * (keys / (keys + sim_cost_param (input, half))) * MIN (by_head, 1) * busy;
   const double bytes = sim_cost_traffic (input, op);
+  const double scores
+      = is_by_batches (input, op, is_latent) ? score_bytes (input, op, is_bwd, keys) : 0;
   const double seconds
-      = MAX (plan_op_flops (op) / rate, memory_seconds (input, bytes, SIM_PARAM_TRAFFIC_COPY));
+      = MAX (plan_op_flops (op) / rate, memory_seconds (input, bytes, SIM_PARAM_TRAFFIC_COPY))
+        + memory_seconds (input, scores, SIM_PARAM_TRAFFIC_COPY);
   return time_by_curve (input, seconds + 1e-9 * sim_cost_param (input, SIM_PARAM_ATTENTION_NS),
-                        bytes);
+                        bytes + scores);
 }
 
 /* How many times an op moves its operands. A cross entropy that keeps a second image of the logits

@@ -168,7 +168,7 @@ host_time (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 /* All that the time of an op follows from: ops with equal keys have equal times. */
 typedef struct
 {
-  guint64 what;   /* kind, stream and group */
+  guint64 what;   /* kind, manner, stream and group */
   guint64 dtypes; /* formats of its operands */
   gint64 pieces, dims[PLAN_MAX_DIMS];
   double calls;
@@ -204,7 +204,8 @@ dtypes_of (const PlanSchedule *schedule, const PlanOp *op)
 static guint64
 what_of (const PlanOp *op)
 {
-  return (guint64)op->kind << 32 | (guint64)op->stream << 8 | (guint8)op->group;
+  return (guint64)op->kind << 32 | (guint64)op->manner << 16 | (guint64)op->stream << 8
+         | (guint8)op->group;
 }
 
 static guint

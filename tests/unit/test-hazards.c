@@ -58,8 +58,6 @@ static const struct
     "gbs=8 stack=megatron strategy=optim pp=4" },
   { "native-runs-less", "dgx-h100", "gbs=8 stack=native precision_aware=on offload_optimizer=0.5",
     "gbs=8 stack=native tp=2 offload_layers=1" },
-  { "attention-by-batches", "dgx-h100", "gbs=8 stack=native doc_tokens=512",
-    "gbs=8 stack=native hidden_dropout=0.1" },
   { "cp-attends-plainly", "dgx-h100", "gbs=8 stack=native cp=2", "gbs=8 stack=native tp=2" },
   { "fp8-loses-small-squares", "dgx-h100", "gbs=8 precision_aware=on exp_avg_sq=fp8",
     "gbs=8 precision_aware=on exp_avg=fp8 exp_avg_sq=bf16" },
