@@ -144,7 +144,7 @@ static const struct
   { "plain", "compute=bf16", 1, 16, -7 },
   { "batched", "compute=fp32 attention_dropout=0.25 doc_tokens=5", 2, 8, 0 },
   { "batched", "compute=bf16 attention_dropout=0.1 recompute=full hidden_dropout=0.1", 1, 16, 6 },
-  { "plain", "compute=fp32 attention_dropout=0.25 doc_tokens=5 mbs=2", 2, 8, -7 },
+  { "plain", "compute=fp32 attention_dropout=0.25 doc_tokens=5 mbs=2 gbs=4", 2, 8, -7 },
 };
 
 static void
