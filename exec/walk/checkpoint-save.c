@@ -112,7 +112,7 @@ write_rank (const char *path, const ExecPiece *pieces, guint n, ExecFetch fetch,
     ok = put_data (&writer, &pieces[i], fetch, user_data, error);
   if (!ok || !exec_writer_close (&writer, error))
     {
-      g_unlink (path); /* a full disk is not to stay full of what is no checkpoint */
+      g_unlink (path); /* half a file is of no use, and would keep a full disk full */
       return FALSE;
     }
   out_written->size = GUINT64_TO_LE (writer.size);

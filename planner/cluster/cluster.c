@@ -90,9 +90,9 @@ plan_cluster_adopt_device (PlanCluster *self)
 
 #define FOLLOWS_FROM_LINK "follows from link_bandwidth, which NVLink alone has"
 
-/* A link is NVLink where it has more than PCI Express, whose nominal rate is a little above what it
- * carries, and most of what NVLink has. Without its domain the devices would be taken for ones that
- * nothing but PCI Express joins. */
+/* Takes the links of a node for NVLink, all devices of the node being its domain, where a file
+ * states their rate and no domain: a rate of over 1.1 times PCI Express's and over half of
+ * NVLink's. Both shares are assumed. Without a domain only PCI Express would join the devices. */
 static void
 derive_domain (PlanCluster *self)
 {

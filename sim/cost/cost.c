@@ -52,7 +52,8 @@ sim_cost_refuse (const PlanCluster *cluster, PlanFact unknown, GError **error)
   guint i = 0;
   while (rates[i].fact != unknown)
     i++;
-  /* One port's rate is what is known of a network, and a device's share follows from it. */
+  /* Where the number of ports is known, the rate of one port is asked for: a device's share follows
+   * from both. */
   const gboolean has_ports = unknown == PLAN_FACT_NIC_BANDWIDTH && cluster->nics_per_node > 0;
   const char *const key = plan_fact_key (has_ports ? PLAN_FACT_NIC_RATE : unknown);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,

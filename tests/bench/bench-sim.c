@@ -118,7 +118,7 @@ score (Case *self, SimWorkspace *workspace)
   measure_bytes (self, workspace);
 }
 
-/* What is done for a plan that shares its schedule with the one before. */
+/* Scores a plan that has the same schedule as the one before: its costs and its step alone. */
 static void
 score_again (Case *self, SimWorkspace *workspace)
 {
@@ -127,7 +127,7 @@ score_again (Case *self, SimWorkspace *workspace)
   score (self, workspace);
 }
 
-/* What is done for a plan that shares nothing. */
+/* Scores a plan from its lowering on. */
 static void
 score_from_nothing (Case *self, SimWorkspace *workspace)
 {

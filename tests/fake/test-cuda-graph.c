@@ -52,7 +52,7 @@ static const char *const plans[] = {
   "compute=bf16 strategy=optim_grads mbs=1 gbs=8 hidden_dropout=0.2",
   "compute=bf16 strategy=optim_grads_params gbs=8",
   "compute=bf16 strategy=optim_grads_params double_buffer=on recompute=full "
-  "hidden_dropout=0.2",
+  "hidden_dropout=0.2 attention_dropout=0.1",
   "compute=bf16 strategy=optim_grads_params reduce_algo=a2a optimizer=sgd",
   "compute=bf16 strategy=optim_grads_params nccl_ub=on comm_unit=1",
   "compute=bf16 strategy=optim_grads grad_comm=bf16 per_token_loss=off nan_check=loss "

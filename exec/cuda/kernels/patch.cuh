@@ -76,8 +76,9 @@ largest_of_patch (const Patch &patch)
   return max;
 }
 
-/* What a block shares of a square. columns[x] has the codes of column x, a piece per line; that of
- * line y is at y ^ x / 8, so a warp stores to different banks, and reads from different banks. */
+/* A block's tile of a square, in shared memory. columns[x] holds the codes of column x, a piece per
+ * line; the piece of line y is at y ^ x / 8, so that the threads of a warp store to different
+ * banks, and read from different banks. */
 struct SquareTile
 {
   uint32_t largest[SQUARE_LINES][SQUARE_SIDE]; /* of each column, over the rows of a line */

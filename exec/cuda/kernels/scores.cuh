@@ -6,7 +6,7 @@
 namespace
 {
 
-/* What is so for one head of one sequence. */
+/* The properties of scores and weights that belong to one head of one sequence. */
 struct HeadRule
 {
   const int32_t *places; /* of the sequence's tokens */
