@@ -328,8 +328,8 @@ advise_query_clear (AdviseQuery *self)
   g_clear_pointer (&self->answers, g_array_unref);
 }
 
-/* Searches for the K best answers; once more, for K further plans, where some that were found have
- * become equal to others. */
+/* Searches for the K best answers. Where some of them have become equal to others it searches
+ * again, each time for K plans more, until there are enough or all plans are found. */
 static void
 search_answers (PlanSearch *search, const AdviseChoice *choice, AdviseScorer *scorer, guint k,
                 AdviseQuery *self)
