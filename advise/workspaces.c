@@ -155,6 +155,10 @@ advise_describe_workspace (const PlanCase *of, const PlanSchedule *schedule)
   const PlanWorkspace *said = plan_lower_find_workspace (
       of, is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
   g_autofree char *size = plan_units_format_size (plan_dtype_bytes (work->dtype, work->elements));
+  if (!said && plan_lower_attends_by_batches (of))
+    return g_strdup_printf ("attention backwards works in %s, by batched GEMMs: cuDNN has no graph "
+                            "for it",
+                            size);
   if (!said && of->cluster->rocm == PLAN_ANSWER_YES)
     return g_strdup_printf ("attention backwards is taken to work in %s, as cuDNN would", size);
   if (!said)

@@ -510,20 +510,21 @@ print_what_is_untimed (const CliTraining *self)
     }
 }
 
-/* Prints where the run is stored, and the command that draws it. */
+/* Prints where the run is stored, and the commands that draw it and learn from it. */
 static void
 print_place (const CliTraining *self, gint64 run_id)
 {
+  g_autofree char *db = self->db ? g_strconcat (" --db ", self->db, NULL) : g_strdup ("");
   if (self->record)
     printf ("recorded in %s: fsdplan import %s\n", self->record, self->record);
   else if (run_id > 0 && self->job.totals_only)
     printf ("stored as run %" G_GINT64_FORMAT ", without a timeline: a step has %" G_GUINT64_FORMAT
-            " ops, and at most %d are listed one by one\n",
-            run_id, advise_prediction_n_ops (&self->prediction), ADVISE_MAX_SPANS);
+            " ops, and at most %d are listed one by one; fsdplan calibrate%s fits to it\n",
+            run_id, advise_prediction_n_ops (&self->prediction), ADVISE_MAX_SPANS, db);
   else if (run_id > 0)
     printf ("stored as run %" G_GINT64_FORMAT ": fsdplan plot timeline --run %" G_GINT64_FORMAT
-            "%s%s\n",
-            run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
+            "%s draws it, fsdplan calibrate%s fits to it\n",
+            run_id, run_id, db, db);
 }
 
 /* The threads of each rank on processors, as " of 4 threads"; "" for GPUs. The caller frees. */

@@ -116,17 +116,33 @@ plan_lower_asked_attention (const PlanLower *self, PlanPass pass)
                                self->sizes->compute, pass);
 }
 
+/* What attention of a case rests on. */
+static PlanLower
+attention_of (const PlanCase *of)
+{
+  return (PlanLower){ .model = of->model,
+                      .cluster = of->cluster,
+                      .asked = of->asked,
+                      .plan = &of->plan,
+                      .stack = of->stack,
+                      .graphs = &of->graphs,
+                      .sizes = &of->graphs.sizes };
+}
+
 const PlanWorkspace *
 plan_lower_find_workspace (const PlanCase *of, PlanPass pass)
 {
-  const PlanLower self = { .model = of->model,
-                           .cluster = of->cluster,
-                           .asked = of->asked,
-                           .plan = &of->plan,
-                           .stack = of->stack,
-                           .graphs = &of->graphs,
-                           .sizes = &of->graphs.sizes };
+  const PlanLower self = attention_of (of);
   return of->cluster->kind == PLAN_DEVICE_CPU ? NULL : plan_lower_asked_attention (&self, pass);
+}
+
+gboolean
+plan_lower_attends_by_batches (const PlanCase *of)
+{
+  const PlanLower self = attention_of (of);
+  return of->cluster->kind != PLAN_DEVICE_CPU && of->stack->layer.kernels == PLAN_KERNELS_OWN
+         && (of->model->kv_lora > 0
+             || !plan_lower_attention_is_fused (&self, PLAN_OP_ATTENTION_BWD));
 }
 
 /* Size of the scratch buffer of attention's backward pass, for attention of those dims. */

@@ -18,6 +18,10 @@ PlanSchedule *plan_lower_brief (const PlanCase *of, guint rank);
  * asked: lowering then goes by a rule. */
 const PlanWorkspace *plan_lower_find_workspace (const PlanCase *of, PlanPass pass);
 
+/* Whether our own runtime computes attention's backward pass by batched GEMMs, because cuDNN has no
+ * graph for it. */
+gboolean plan_lower_attends_by_batches (const PlanCase *of);
+
 /* Replaces comm_unit by the numbers of units gathered and reduced ahead that follow from it. Plans
  * for one model and cluster whose keys are equal have equal schedules. A key is for comparing, not
  * for lowering. */
