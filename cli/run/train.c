@@ -431,15 +431,19 @@ add_pair (CliTable *table, const char *name, double predicted, double measured, 
     cli_table_add (table, NULL);
 }
 
-/* Prints how uneven experts were: the fullest rank, beside what moe_imbalance reserved room for. */
+/* Prints how uneven experts were: the fullest rank, beside what moe_imbalance reserved room for,
+ * and what a capacity dropped. */
 static void
 print_imbalance (const CliTraining *self, const ExecResult *result)
 {
   if (result->imbalance > 0)
     printf (
-        "experts: one rank had up to %.3g times the mean of rows for another one; none was lost: "
+        "experts: one rank had up to %.3g times the mean of rows for another one; all had room: "
         "moe_imbalance=%.6g reserves for them\n",
         result->imbalance, (double)self->job.of->plan.value[PLAN_MOE_IMBALANCE] / 1e6);
+  if (self->job.of->plan.value[PLAN_MOE_CAPACITY] > 0)
+    printf ("experts: of its rows a rank lost up to %.3g %% to moe_capacity=%.6g\n",
+            100 * result->dropped, (double)self->job.of->plan.value[PLAN_MOE_CAPACITY] / 1e6);
 }
 
 static void

@@ -309,6 +309,77 @@ exec_cpu_balance (const ExecArgs *args)
     }
 }
 
+/* --- capacity ----------------------------------------------------------------------------- */
+
+/* A token that chose an expert. */
+typedef struct
+{
+  float key; /* those with the largest stay */
+  gint32 row;
+} Candidate;
+
+static int
+compare_candidates (const void *a, const void *b)
+{
+  const Candidate *x = a, *y = b;
+
+  return x->key != y->key ? (x->key < y->key ? 1 : -1) : x->row - y->row;
+}
+
+/* Lists the tokens that chose an expert, best first: of equal ones, and of NaNs, which count as 0,
+ * the first. */
+static gint64
+list_candidates (const ExecArgs *args, gint64 expert, Candidate *out)
+{
+  const gint64 rows = args->op->dims[PLAN_DIM_DROP_TOKENS_rows],
+               experts = args->op->dims[PLAN_DIM_DROP_TOKENS_experts];
+  const guint8 *routes = args->ptr[PLAN_REF_DROP_TOKENS_routes];
+  const gboolean by_position = exec_manner (args, PLAN_MANNER_BY_POSITION) > 0;
+  gint64 n = 0;
+
+  for (gint64 row = 0; row < rows; row++)
+    {
+      const guint64 at = (guint64)(row * experts + expert);
+      float storage;
+      const float prob = *exec_cpu_read_ref (args, PLAN_REF_DROP_TOKENS_in, at, 1, &storage);
+
+      if (routes[at])
+        out[n++] = (Candidate){ prob > 0 && !by_position ? prob : 0, (gint32)row };
+    }
+  qsort (out, (gsize)n, sizeof *out, compare_candidates);
+  return n;
+}
+
+void
+exec_cpu_drop_tokens (const ExecArgs *args)
+{
+  const gint64 rows = args->op->dims[PLAN_DIM_DROP_TOKENS_rows],
+               experts = args->op->dims[PLAN_DIM_DROP_TOKENS_experts],
+               capacity = args->op->dims[PLAN_DIM_DROP_TOKENS_capacity];
+  guint8 *map = args->ptr[PLAN_REF_DROP_TOKENS_map];
+  g_autofree Candidate *of_expert = g_new (Candidate, rows);
+  g_autofree float *storage = g_new (float, experts);
+
+  memcpy (map, args->ptr[PLAN_REF_DROP_TOKENS_routes], (gsize)(rows * experts));
+  for (gint64 e = 0; e < experts; e++)
+    {
+      const gint64 n = list_candidates (args, e, of_expert);
+
+      for (gint64 i = capacity; i < n; i++)
+        map[of_expert[i].row * experts + e] = EXEC_ROUTE_DROPPED;
+    }
+  for (gint64 row = 0; row < rows; row++)
+    {
+      const guint64 at = (guint64)(row * experts), n = (guint64)experts;
+
+      memmove (storage, exec_cpu_read_ref (args, PLAN_REF_DROP_TOKENS_in, at, n, storage),
+               n * sizeof *storage);
+      for (gint64 e = 0; e < experts; e++)
+        storage[e] = map[row * experts + e] == EXEC_ROUTE_TAKEN ? storage[e] : 0;
+      exec_cpu_write_ref (args, PLAN_REF_DROP_TOKENS_probs, at, n, storage);
+    }
+}
+
 /* --- sorting rows ------------------------------------------------------------------------- */
 
 /* Makes the row map of the sender. `routes` says which experts each row goes to; the same number of
@@ -329,7 +400,7 @@ map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, ExecRo
           {
             const gint64 sorted = rank * room + n;
 
-            if (!routes[row * experts + e])
+            if (routes[row * experts + e] != EXEC_ROUTE_TAKEN)
               continue;
             out->place[row * out->slots + filled[row]++] = n < room ? (gint32)sorted : -1;
             if (n++ >= room)
@@ -377,12 +448,14 @@ exec_cpu_row_map (const ExecArgs *args)
   gint64 slots = routes != NULL ? 0 : 1;
 
   for (gint64 e = 0; routes != NULL && e < experts; e++)
-    slots += routes[e];
+    slots += routes[e] != 0;
   const gint64 sorted = entries - PLAN_ROW_MAP_HEAD - rows * slots - experts;
   memset (map, 0xff, (gsize)entries * sizeof *map);
   map[EXEC_ROW_MAP_SLOTS] = (gint32)slots;
   map[EXEC_ROW_MAP_COLUMNS] = routes != NULL ? (gint32)experts : 1;
-  map[EXEC_ROW_MAP_MOST] = 0;
+  map[EXEC_ROW_MAP_MOST] = map[EXEC_ROW_MAP_DROPPED] = 0;
+  for (gint64 i = 0; routes != NULL && i < rows * experts; i++)
+    map[EXEC_ROW_MAP_DROPPED] += routes[i] == EXEC_ROUTE_DROPPED;
   ExecRowMap out = exec_row_map_of (map, rows, sorted, entries);
   memset (out.counts, 0, (gsize)experts * sizeof *out.counts);
   if (routes != NULL)

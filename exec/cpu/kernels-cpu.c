@@ -726,6 +726,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ACTIVATE] = exec_cpu_activate,
     [PLAN_OP_ACTIVATE_BWD] = exec_cpu_activate_bwd,
     [PLAN_OP_ROUTE] = exec_cpu_route,
+    [PLAN_OP_DROP_TOKENS] = exec_cpu_drop_tokens,
     [PLAN_OP_BALANCE] = exec_cpu_balance,
     [PLAN_OP_ROUTE_BWD] = exec_cpu_route_bwd,
     [PLAN_OP_ROW_MAP] = exec_cpu_row_map,

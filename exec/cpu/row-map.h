@@ -5,10 +5,15 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* What a map of routes says of a row and an expert, which is 0 where the row did not choose it. */
+#define EXEC_ROUTE_TAKEN 1
+#define EXEC_ROUTE_DROPPED 2 /* chosen, and dropped by a capacity */
+
 /* The numbers at the head of a map. */
 #define EXEC_ROW_MAP_SLOTS 0   /* sorted copies of each row */
 #define EXEC_ROW_MAP_COLUMNS 1 /* columns of the matrix of routing weights */
 #define EXEC_ROW_MAP_MOST 2    /* rows for the fullest rank, with those it has no room for */
+#define EXEC_ROW_MAP_DROPPED 3 /* rows that a capacity dropped, which are not in the map */
 
 /* Sorted rows are in the order of their experts, and those of one expert in their original order.
  * Where experts lie on several ranks, each rank's rows begin at a fixed multiple, with a gap

@@ -223,6 +223,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_ACTIVATE] = exec_cuda_activate,
     [PLAN_OP_ACTIVATE_BWD] = exec_cuda_activate_bwd,
     [PLAN_OP_ROUTE] = exec_cuda_route,
+    [PLAN_OP_DROP_TOKENS] = exec_cuda_drop_tokens,
     [PLAN_OP_BALANCE] = exec_cuda_balance,
     [PLAN_OP_ROUTE_BWD] = exec_cuda_route_bwd,
     [PLAN_OP_ROW_MAP] = exec_cuda_row_map,

@@ -349,6 +349,19 @@ find_imbalance (ExecWalk *walk, double *out_imbalance, GError **error)
   return TRUE;
 }
 
+/* Finds the largest share of a rank's rows that experts had no capacity for. */
+static gboolean
+find_dropped (ExecWalk *walk, double *out_share, GError **error)
+{
+  float share = (float)((double)walk->dropped_rows / (double)MAX (walk->rows, 1));
+  if (walk->of->plan.value[PLAN_MOE_CAPACITY] == 0)
+    return TRUE;
+  if (!walk->comm->ops->all_reduce_max (walk->comm, &share, 1, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  *out_share = (double)share;
+  return TRUE;
+}
+
 /* Reports when a GPU holds more memory beside the arena than the plan counts: its figures for the
  * context and for NCCL's buffers are assumptions. Where ranks share a GPU the bytes of one rank are
  * not known, so nothing is said. */
@@ -393,6 +406,7 @@ run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer
       || !run_steps (walk, progress, user_data, result, error))
     return FALSE;
   if (!exec_walk_finish (walk, error) || !find_imbalance (walk, &result->imbalance, error)
+      || !find_dropped (walk, &result->dropped, error)
       || (keeps_params && !(result->main_params = exec_walk_main_params (walk, error))))
     return FALSE;
   return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);

@@ -94,6 +94,7 @@ typedef struct
   PlanTrace *trace;    /* of the last step; with totals_only its time and memory only */
   double imbalance; /* rows sent to the fullest rank's experts over the mean, from all ranks; 0: no
                        expert parallelism */
+  double dropped;   /* share of a rank's rows that experts had no capacity for, at most */
   guint64 arena_bytes;     /* of memory that was allocated for buffers */
   GByteArray *main_params; /* this rank's final main weights, bucket after bucket, if asked for */
 } ExecResult;

@@ -104,11 +104,11 @@ struct _ExecWalk
   gint64 saved_step;              /* steps done when the last checkpoint was saved, or 0 */
   guint next_alloc;               /* index in this section */
   double loss, grad_norm;
-  gboolean is_sound, owes_checkpoint; /* the last step's loss and norm are finite; one is due */
-  ExecSaving *saving;                 /* the checkpoint being written; NULL: none */
-  GPtrArray *checkpoints;             /* names of this run's, the newest last; NULL: none yet */
-  gint64 most_rows;                   /* most rows from this rank to the experts of one rank */
-  gint64 collective_ns;               /* time of this step inside calls of the communicator */
+  gboolean is_sound, owes_checkpoint;   /* the last step's loss and norm are finite; one is due */
+  ExecSaving *saving;                   /* the checkpoint being written; NULL: none */
+  GPtrArray *checkpoints;               /* names of this run's, the newest last; NULL: none yet */
+  gint64 rows, dropped_rows, most_rows; /* to experts; dropped there; most to those of one rank */
+  gint64 collective_ns;                 /* time of this step inside calls of the communicator */
   ExecStepGraph kept;
   ExecLook suspect; /* a gradient that is not finite; `op` is NULL: none */
   gboolean poisons; /* debugging: buffers hold NaN until they are written */

@@ -418,8 +418,8 @@ blame_gradient (const ExecWalk *walk, const ExecLook *seen, GError **error)
                   seen->micro_batch);
 }
 
-/* Fails when more rows go to the experts of a rank than there is room for: no row may be
- * dropped. */
+/* Counts rows, and those that a capacity dropped. Fails when more of the others go to the experts
+ * of a rank than there is room for: none of these may be lost. */
 static gboolean
 check_room (ExecWalk *walk, const ExecLook *seen, GError **error)
 {
@@ -431,6 +431,8 @@ check_room (ExecWalk *walk, const ExecLook *seen, GError **error)
       = (dims[PLAN_DIM_ROW_MAP_entries] - PLAN_ROW_MAP_HEAD - rows - dims[PLAN_DIM_ROW_MAP_experts])
         / ranks;
   walk->most_rows = MAX (walk->most_rows, wanted);
+  walk->rows += rows;
+  walk->dropped_rows += ((const gint32 *)seen->bytes)[EXEC_ROW_MAP_DROPPED];
   if (wanted <= room)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,

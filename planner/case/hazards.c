@@ -254,12 +254,17 @@ is_not_written (const PlanFacts *f)
          && (m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input);
 }
 
+/* Whether no more rows than the mean have room. With a capacity of the mean or less no expert takes
+ * more. */
 static gboolean
 has_room_for_mean (const PlanFacts *f)
 {
   Plan initial;
   plan_init (&initial);
-  return is_stack (f, PLAN_STACK_NATIVE) && f->model->experts > 0 && f->value[PLAN_EP] > 1
+  const gint64 capacity = f->value[PLAN_MOE_CAPACITY];
+  const gboolean is_bounded = capacity > 0 && capacity <= initial.value[PLAN_MOE_IMBALANCE];
+  return !is_bounded && is_stack (f, PLAN_STACK_NATIVE) && f->model->experts > 0
+         && f->value[PLAN_EP] > 1
          && f->value[PLAN_MOE_IMBALANCE] == initial.value[PLAN_MOE_IMBALANCE];
 }
 

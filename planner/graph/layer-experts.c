@@ -229,7 +229,7 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
   node->waits = b->has_own_kernels ? b->waits_for_counts && b->ep == 1
                                    : b->ep * b->etp > 1 && sizes->capacity == 0;
-  node->waits_before = sizes->capacity > 0 && !sizes->pads;
+  node->waits_before = !b->has_own_kernels && sizes->capacity > 0 && !sizes->pads;
   if (b->overlaps_shared)
     add_shared_up (b);
   if (b->ep > 1)

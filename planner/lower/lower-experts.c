@@ -217,14 +217,20 @@ drop (PlanLayer *self, const PlanNode *node)
                       PLAN_DIMS (node->rows, node->cols, self->sizes->capacity));
 }
 
+/* Our own kernels leave 0 where a token was dropped. */
 static void
 drop_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = REF (layer.grad[node->in]), dout = REF (layer.grad[node->out]);
   plan_lower_alloc (lower, din);
-  plan_lower_dropout (lower, PLAN_OP_DROPOUT_BWD, PLAN_REFS (din, dout, value (self, node->stats)),
-                      PLAN_REF_NONE, PLAN_DIMS (node->rows, node->cols, 0));
+  if (lower->stack->layer.kernels == PLAN_KERNELS_OWN)
+    plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (din, dout),
+                        PLAN_DIMS (node->rows * node->cols));
+  else
+    plan_lower_dropout (lower, PLAN_OP_DROPOUT_BWD,
+                        PLAN_REFS (din, dout, value (self, node->stats)), PLAN_REF_NONE,
+                        PLAN_DIMS (node->rows, node->cols, 0));
   plan_lower_free (lower, dout);
 }
 

@@ -181,9 +181,9 @@ overlaps_shared (const PlanFacts *f)
 }
 
 static gboolean
-drops_tokens (const PlanFacts *f)
+pads_experts (const PlanFacts *f)
 {
-  return f->value[PLAN_MOE_CAPACITY] > 0 && is_stack (f, PLAN_STACK_NATIVE);
+  return IS (f, MOE_PAD_TO_CAPACITY, ON) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
 /* The overlap is modelled on one stage, with experts that are not split. */
@@ -282,9 +282,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-moe_shared_overlap", "moe_shared_overlap=on is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_SHARED_OVERLAP) },
-  { { "not-built-yet-moe_capacity", "moe_capacity is modelled for stack=megatron-fsdp and stack=megatron by this version", LIMIT,
-      PLAN_ERROR_UNSUPPORTED },
-    drops_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_CAPACITY) },
+  { { "not-built-yet-moe_pad_to_capacity", "moe_pad_to_capacity=on is modelled for stack=megatron-fsdp and stack=megatron by this version",
+      LIMIT, PLAN_ERROR_UNSUPPORTED },
+    pads_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PAD_TO_CAPACITY) },
   { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron with pp=1, etp=1 and no multi-token prediction (mtp=0) by "
       "this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_ETP) },

@@ -35,6 +35,8 @@ G_BEGIN_DECLS
   X (GROUPS, "groups", "groups of experts, of which the best are chosen first; 0: there are none", \
      (ROUTE)) \
   X (GROUP_TOPK, "group_topk", "how many groups are chosen", (ROUTE)) \
+  X (BY_POSITION, "by_position", "1: an expert's first tokens stay; 0: those that it weighs most", \
+     (DROP_TOKENS)) \
   X (WHOLE, "whole", \
      "how many there are of that vocabulary, or of heads with slopes, in all parts; " \
      "0: all are here", \

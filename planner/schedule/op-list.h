@@ -315,7 +315,8 @@
      (layers, experts), 0, \
      ((bias, updates, layers * experts), (loads, reads, layers * experts), (coef, reads, 4))) \
   X (DROP_TOKENS, "drop_tokens", COMPUTE, ELEMENT, ACTIVATION, \
-     "of each expert's tokens at most `capacity` stay, with their probabilities", \
+     "of each expert's tokens at most `capacity` stay, with their probabilities; `map` has 1 of " \
+     "these and 2 of the others", \
      (rows, experts, capacity), 0, \
      ((probs, writes, rows * experts), (map, writes, rows * experts), \
       (in, reads, rows * experts), (routes, reads, rows * experts), \

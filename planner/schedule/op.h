@@ -8,7 +8,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define PLAN_ROW_MAP_HEAD 3 /* numbers at the head of a row map, before those of rows */
+#define PLAN_ROW_MAP_HEAD 4 /* numbers at the head of a row map, before those of rows */
 #define PLAN_EXACT_LIMBS 20 /* 64-bit limbs of one exact sum (exec/number/exact.h) */
 #define PLAN_RANDOM_KEY 2   /* 32-bit words of a key of random numbers (exec/number/random.h) */
 

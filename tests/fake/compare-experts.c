@@ -240,6 +240,39 @@ sort_by_routes (Sorted *self, GRand *rand)
   compare_operand_keep (&self->map, device);
 }
 
+/* Which tokens experts drop, also among equal probabilities and NaNs, and the rows of those that
+ * are left. */
+START_TEST (dropped_tokens_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 experts = g_rand_int_range (rand, 1, 20);
+  Sorted by = { .rows = compare_odd_size (rand, 700),
+                .experts = experts,
+                .topk = g_rand_int_range (rand, 1, (gint32)MIN (experts, 6) + 1) };
+  const gint64 capacity = g_rand_int_range (rand, 1, (gint32)by.rows + 2), n = by.rows * experts;
+  const gint64 entries = PLAN_ROW_MAP_HEAD + 2 * by.rows * by.topk + experts;
+  CompareOperand in, probs, map;
+
+  draw_routes (&by, rand);
+  draw_operand (&in, compare_format (rand), COMPARE_UNIT, n, rand);
+  draw_operand (&probs, compare_format (rand), COMPARE_UNIT, n, rand);
+  draw_operand (&map, PLAN_DTYPE_U8, COMPARE_BYTES, n, rand);
+  draw_operand (&by.map, PLAN_DTYPE_I32, COMPARE_BYTES, entries, rand);
+  repeat_some (&in, _i % 3 * 4, rand);
+  manner.value[PLAN_MANNER_BY_POSITION] = _i % 4 == 0;
+  run_both (PLAN_OP_DROP_TOKENS, exec_cuda_drop_tokens, (gint64[]){ by.rows, experts, capacity },
+            OPERANDS (&probs, &map, &in, &by.routes));
+  check_equal (&map, "tokens that stay");
+  check_equal (&probs, "their probabilities");
+  compare_operand_keep (&map, device);
+  run_both (PLAN_OP_ROW_MAP, exec_cuda_sort_rows, (gint64[]){ by.rows, experts, 1, entries },
+            OPERANDS (&by.map, &map));
+  check_equal (&by.map, "rows that are left");
+  clear (OPERANDS (&in, &probs, &map, &by.routes, &by.map));
+  manner = (PlanManner){ 0 };
+}
+END_TEST
+
 START_TEST (rows_that_came_are_sorted_as_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -462,6 +495,7 @@ compare_add_expert_tests (Suite *suite, const CompareDevice *on, SFun setup)
   tcase_add_loop_test (tcase, routes_are_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, routes_by_biases_and_groups_are_the_cpus, 0, 2 * ROUNDS);
   tcase_add_loop_test (tcase, routes_of_nans_are_the_cpus, 0, ROUNDS / 3);
+  tcase_add_loop_test (tcase, dropped_tokens_are_the_cpus, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, rows_that_came_are_sorted_as_the_cpus, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, rows_move_as_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, activations_of_experts_are_near_the_cpus, 0, ROUNDS / 2);

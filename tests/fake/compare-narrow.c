@@ -634,6 +634,7 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_ROUTE,
                                           PLAN_OP_ROUTE_BWD,
                                           PLAN_OP_BALANCE,
+                                          PLAN_OP_DROP_TOKENS,
                                           PLAN_OP_ROW_MAP,
                                           PLAN_OP_PERMUTE,
                                           PLAN_OP_UNPERMUTE,

@@ -54,7 +54,7 @@ static const struct
   { 1, "ep=1" },
   { 2, "ep=1 strategy=optim_grads_params" },
   { 2, "ep=2 strategy=optim moe_imbalance=2" },
-  { 4, "ep=2 strategy=optim_grads_params moe_imbalance=2" },
+  { 4, "ep=2 strategy=optim_grads_params moe_imbalance=2 moe_capacity=0.8" },
   { 4, "ep=4 strategy=optim_grads moe_imbalance=4" },
 };
 

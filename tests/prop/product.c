@@ -137,14 +137,16 @@ product_weight (guint compute)
 
 /* Fields that split a model or a sequence among ranks, for those values of PRODUCT_SHARDS that do.
  */
-static const char *const split_fields[MAX_SHARDS] = { [4] = "ep=2 moe_imbalance=2",
-                                                      [5] = "tp=2 sp=off",
-                                                      [6] = "tp=2 sp=on",
-                                                      [7] = "pp=2",
-                                                      [8] = "cp=4 ep=2 moe_imbalance=2",
-                                                      [9] = "cp=4",
-                                                      [10] = "cp=2 tp=2 sp=on",
-                                                      [11] = "tp=2 sp=on ep=4 moe_imbalance=4" };
+static const char *const split_fields[MAX_SHARDS]
+    = { [4] = "ep=2 moe_imbalance=2",
+        [5] = "tp=2 sp=off",
+        [6] = "tp=2 sp=on",
+        [7] = "pp=2",
+        [8] = "cp=4 ep=2 moe_imbalance=2 moe_capacity=0.8",
+        [9] = "cp=4",
+        [10] = "cp=2 tp=2 sp=on",
+        [11] = "tp=2 sp=on ep=4 moe_imbalance=4 moe_capacity=1 "
+               "moe_drop=position" };
 
 /* The model of a point. Models are made on first use and kept, since many points have the same.
  * NULL: there is no model of these shards with such sizes. */

@@ -8,11 +8,13 @@
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
+#include <math.h>
 #include <string.h>
 
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
 
+/* The most rows that there can be. */
 static gint64
 n_rows (const ExecEvaluator *self)
 {
@@ -39,7 +41,7 @@ find_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 expert
 {
   gint64 first = 0, n = 0;
 
-  for (gint64 row = 0; row < n_rows (self); row++)
+  for (gint64 row = 0; row < l->n_rows; row++)
     {
       first += l->expert[row] < expert;
       n += l->expert[row] == expert;
@@ -77,11 +79,12 @@ send_rows (const ExecEvaluator *self, gint64 layer)
     for (guint peer = 0; peer < self->ep; peer++)
       for (gint64 token = 0; token < self->own_rows; token++)
         {
-          const guint8 *chosen = self->peer[peer]->layers[layer].chosen.data;
+          const guint8 *left = self->peer[peer]->layers[layer].left.data;
 
-          if (chosen[token * experts + expert])
+          if (left[token * experts + expert])
             send_row (self, layer, peer, token, expert, row++);
         }
+  self->layers[layer].n_rows = row;
 }
 
 /* Each token of a rank in `out` = the sum of the token's rows, in the order of their experts. */
@@ -95,7 +98,7 @@ add_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, guint peer, Ex
       {
         float sum = 0;
 
-        for (gint64 row = 0; row < n_rows (self); row++)
+        for (gint64 row = 0; row < l->n_rows; row++)
           if (l->token[row] == token && l->peer[row] == (gint32)peer)
             sum += exec_evaluator_get (self->drows, row * hidden + col);
         exec_evaluator_put (out, token * hidden + col, sum);
@@ -235,6 +238,42 @@ of_layer (const ExecEvaluator *self, ExecArray all, gint64 layer)
   return all.data ? row_of (all, layer, self->model->experts) : all;
 }
 
+/* Whether as many tokens as an expert takes come before this one: those that it weighs more, and
+ * earlier ones that it weighs as much; with moe_drop=position all earlier ones. */
+static gboolean
+has_no_room (const ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 token, gint64 expert)
+{
+  const gint64 *value = self->job->of->plan.value, experts = self->model->experts;
+  const double mean = (double)(self->own_rows * self->model->topk) / (double)experts;
+  const float prob = exec_evaluator_get (l->probs, token * experts + expert);
+  const guint8 *chosen = l->chosen.data;
+  gint64 before = 0;
+
+  for (gint64 other = 0; other < self->own_rows; other++)
+    {
+      const float beside = exec_evaluator_get (l->probs, other * experts + expert);
+      const gboolean is_before = value[PLAN_MOE_DROP] == PLAN_MOE_DROP_POSITION
+                                     ? other < token
+                                     : beside > prob || (beside == prob && other < token);
+
+      before += chosen[other * experts + expert] && is_before;
+    }
+  return value[PLAN_MOE_CAPACITY] > 0
+         && (double)before >= ceil (mean * ((double)value[PLAN_MOE_CAPACITY] / 1e6));
+}
+
+/* Marks the tokens that are left when experts have dropped those beyond their capacity. */
+static void
+drop (const ExecEvaluator *self, const ExecEvaluatorLayer *l)
+{
+  const gint64 experts = self->model->experts;
+  const guint8 *chosen = l->chosen.data;
+  guint8 *left = l->left.data;
+
+  for (gint64 i = 0; i < self->own_rows * experts; i++)
+    left[i] = chosen[i] && !has_no_room (self, l, i / experts, i % experts);
+}
+
 static void
 route (ExecEvaluator *self, gint64 layer)
 {
@@ -255,6 +294,7 @@ route (ExecEvaluator *self, gint64 layer)
                      of_layer (self, self->bias, layer),
                      self->is_eval ? (ExecArray){ 0 } : of_layer (self, self->loads, layer)),
       (gint64[]){ self->own_rows, m->experts, m->topk }, &manner);
+  drop (self, l);
 }
 
 /* Runs the shared experts; the output is a partial sum of each tensor-parallel rank. */
@@ -552,7 +592,7 @@ group_bwd (ExecEvaluator *self, gint64 layer)
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
 
-  for (gint64 row = 0; row < n_rows (self); row++)
+  for (gint64 row = 0; row < l->n_rows; row++)
     {
       const ExecEvaluator *peer = self->peer[l->peer[row]];
 
@@ -568,7 +608,7 @@ group_bwd (ExecEvaluator *self, gint64 layer)
 
       exec_evaluator_run (peer, PLAN_OP_ZERO, EXEC_OPERANDS (peer->dprobs),
                           (gint64[]){ self->own_rows * m->experts });
-      for (gint64 row = 0; row < n_rows (self); row++)
+      for (gint64 row = 0; row < l->n_rows; row++)
         if (l->peer[row] == (gint32)p)
           exec_evaluator_put (peer->dprobs, l->token[row] * m->experts + l->expert[row],
                               exec_evaluator_get (self->row_dprobs, row));
@@ -605,6 +645,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->probs = exec_evaluator_array (self, self->router, probs);
   l->saved = exec_evaluator_array (self, PLAN_DTYPE_FP32, probs);
   l->chosen = exec_evaluator_array (self, PLAN_DTYPE_U8, probs);
+  l->left = exec_evaluator_array (self, PLAN_DTYPE_U8, probs);
   l->rows = exec_evaluator_array (self, c, rows * (guint64)m->hidden);
   l->scaled
       = m->scores_on_input ? exec_evaluator_array (self, c, rows * (guint64)m->hidden) : l->rows;

@@ -17,12 +17,12 @@ typedef struct
   ExecArray x, normed1, stats1, qkv, heads, head_stats, attention, lse;
   ExecArray middle, normed2, stats2, up, activated; /* `middle`: after the attention's residual */
   ExecArray proj, post1, down, post2; /* inputs of norms behind branches, and their statistics */
-  /* Of a layer with experts: routing probabilities of each token, and what their gradient needs;
-   * rows sorted by expert, with what each step makes of them; then shared experts. */
-  ExecArray probs, saved, chosen, rows, scaled, row_probs, rows_up, rows_activated, shared_up,
+  /* Of experts: what routing makes, rows sorted by expert, what becomes of them, shared experts. */
+  ExecArray probs, saved, chosen, left, rows, scaled, row_probs, rows_up, rows_activated, shared_up,
       shared, gate, ungated;
-  gint32 *peer, *token, *expert;       /* of each row */
+  gint32 *peer, *token, *expert;       /* of each of n_rows rows, without those that were dropped */
   struct _ExecEvaluatorLatent *latent; /* of latent attention */
+  gint64 n_rows;
 } ExecEvaluatorLayer;
 
 /* Tensors of a layer, those of all experts as one; where each begins among all parameters. */

@@ -220,6 +220,19 @@ START_TEST (stages_compute_what_one_does)
 }
 END_TEST
 
+/* What a rank reports of its experts' rows: the fullest expert has no fewer than the mean, unless
+ * some were dropped; and some were where a capacity is less than the mean. */
+static void
+check_rows (const PlanCase *of, const ExecResult *result)
+{
+  const gint64 *value = of->plan.value, capacity = value[PLAN_MOE_CAPACITY];
+  if (of->model->experts > 0 && value[PLAN_EP] > 1)
+    ck_assert ((result->imbalance >= 1 || capacity > 0)
+               && result->imbalance <= (double)value[PLAN_EP]);
+  ck_assert (result->dropped < 1);
+  ck_assert_int_eq (result->dropped > 0, capacity > 0 && capacity < 1000000);
+}
+
 /* Compares a run with stages, and split layers or experts, with the evaluator: losses, norms and
  * weights. */
 static void
@@ -246,10 +259,7 @@ compare (const char *model, guint ranks, const char *words)
       ck_assert_mem_eq (results[r].eval_losses, expected.eval_losses, 3 * sizeof (double));
       ck_assert_msg (shards_equal (&c.job, ranks, r, &results[r], &expected), "%s: rank %u", words,
                      r);
-      if (c.model->experts > 0
-          && c.of->plan.value[PLAN_EP] > 1) /* the fullest expert has no fewer rows than the mean */
-        ck_assert (results[r].imbalance >= 1
-                   && results[r].imbalance <= (double)c.of->plan.value[PLAN_EP]);
+      check_rows (c.of, &results[r]);
       exec_result_clear (&results[r]);
     }
 }
@@ -345,7 +355,7 @@ START_TEST (lone_experts_are_scaled_as_the_rest)
 {
   static const char *const splits[] = { "ep=4 strategy=optim_grads_params",
                                         "ep=2 dp_outer=2 strategy=optim",
-                                        "tp=2 ep=4 strategy=optim_grads",
+                                        "tp=2 ep=4 strategy=optim_grads moe_capacity=0.7",
                                         "ep=2 pp=2 strategy=optim",
                                         "tp=2 ep=1 dp_outer=2 strategy=optim_grads",
                                         "ep=4 strategy=no_shard" };

@@ -115,6 +115,7 @@ static const struct
   { "room-for-the-mean: stops a run early: ", "gbs=8 ep=8 stack=native", TRUE },
   { "room-for-the-mean: ", "gbs=8 ep=8 stack=native moe_imbalance=1.5", FALSE },
   { "room-for-the-mean: ", "gbs=8 stack=native", FALSE },
+  { "room-for-the-mean: ", "gbs=8 ep=8 stack=native moe_capacity=1", FALSE },
   { "room-for-the-mean: ", "gbs=8 ep=8", FALSE },
   { "nothing-starts-it: cannot be run yet: ", "gbs=8 ep=8 stack=fsdp2", TRUE },
   { "nothing-starts-it: ", "gbs=8 ep=8", FALSE },

@@ -4,6 +4,7 @@
  * without rows. */
 #include "config.h"
 
+#include "exec/cpu/row-map.h"
 #include "planner/model/model.h"
 #include "tests/unit/test-kernels-operands.h"
 
@@ -424,6 +425,63 @@ random_routes (GRand *rand, gint64 rows, gint64 experts, gint64 topk)
   return self;
 }
 
+/* Of each expert's tokens as many stay as it takes: none that was dropped comes before one of them.
+ * Those that were dropped are in no map of rows. */
+START_TEST (tokens_beyond_the_capacity_are_dropped)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 30), experts = between (rand, 1, 9);
+  const gint64 topk = between (rand, 1, (gint32)experts), capacity = between (rand, 1, 12);
+  const gint64 n = rows * experts, sorted = rows * topk;
+  const gint64 entries = PLAN_ROW_MAP_HEAD + 2 * sorted + experts;
+  const PlanDtype format = format_of (_i);
+  g_auto (Tensor) routes = random_routes (rand, rows, experts, topk);
+  g_auto (Tensor) in = tensor_blank (PLAN_DTYPE_FP32, (guint64)n);
+  g_auto (Tensor) probs = tensor_blank (format, (guint64)n);
+  g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_U8, (guint64)n);
+  g_auto (Tensor) row_map = tensor_blank (PLAN_DTYPE_I32, (guint64)entries);
+  const guint8 *wants = routes.data, *left = map.data;
+  const gint32 *head = (const gint32 *)row_map.data, *counts = head + entries - experts;
+  gint64 dropped = 0;
+
+  for (gint64 i = 0; i < n; i++)
+    ((float *)in.data)[i] = (float)between (rand, 0, 4) / 4;
+  manner.value[PLAN_MANNER_BY_POSITION] = _i % 3 == 0;
+  run_kernel (PLAN_OP_DROP_TOKENS, OPERANDS (&probs, &map, &in, &routes),
+              (gint64[]){ rows, experts, capacity }, format);
+  run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&row_map, &map, NULL),
+              (gint64[]){ rows, experts, 1, entries }, format);
+  for (gint64 e = 0; e < experts; e++)
+    {
+      gint64 wanted = 0, stays = 0;
+
+      for (gint64 a = 0; a < rows; a++)
+        {
+          const double key = tensor_get (&in, (guint64)(a * experts + e));
+
+          wanted += wants[a * experts + e];
+          stays += left[a * experts + e] == 1;
+          ck_assert_int_eq (left[a * experts + e] > 0, wants[a * experts + e]);
+          ck_assert (tensor_get (&probs, (guint64)(a * experts + e))
+                     == (left[a * experts + e] == 1 ? key : 0));
+          for (gint64 b = 0; left[a * experts + e] == 2 && b < rows; b++)
+            {
+              const double other = tensor_get (&in, (guint64)(b * experts + e));
+
+              if (left[b * experts + e] == 1)
+                ck_assert (_i % 3 == 0 ? b < a : other > key || (other == key && b < a));
+            }
+        }
+      ck_assert_int_eq (stays, MIN (wanted, capacity));
+      ck_assert_int_eq (counts[e], stays);
+      dropped += wanted - stays;
+    }
+  ck_assert_int_eq (head[EXEC_ROW_MAP_DROPPED], dropped);
+  ck_assert_int_eq (head[EXEC_ROW_MAP_SLOTS], topk);
+  manner = (PlanManner){ 0 };
+}
+END_TEST
+
 START_TEST (rows_are_sorted_and_come_back)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -615,7 +673,7 @@ START_TEST (rows_without_room_are_nowhere)
 {
   const guint8 routes_data[] = { 1, 0, 1, 0, 1, 0, 0, 1 }; /* for two experts, on two ranks */
   const gint64 dims[] = { 4, 2, 2, PLAN_ROW_MAP_HEAD + 4 + 4 + 2 };
-  const gint32 want[] = { 1, 2, 3, 0, 2, 7, -1, 0, 1, -1, 2, 2, 1 };
+  const gint32 want[] = { 1, 2, 3, 0, 0, 2, 7, -1, 0, 1, -1, 2, 2, 1 };
   Tensor routes = { .dtype = PLAN_DTYPE_U8, .count = 8, .data = (void *)routes_data };
   g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_I32, G_N_ELEMENTS (want));
 
@@ -687,6 +745,7 @@ main (void)
   tcase_add_loop_test (tcase, scaled_rows_are_those_of_loops, 0, 20);
   tcase_add_loop_test (tcase, biases_are_those_of_loops, 0, 48);
   tcase_add_test (tcase, routes_of_equals_are_the_first);
+  tcase_add_loop_test (tcase, tokens_beyond_the_capacity_are_dropped, 0, 60);
   tcase_add_loop_test (tcase, rows_are_sorted_and_come_back, 0, 60);
   tcase_add_loop_test (tcase, rows_get_to_the_ranks_of_their_experts, 0, 40);
   tcase_add_test (tcase, rows_without_room_are_nowhere);

@@ -26,6 +26,9 @@ int exec_cuda_add_expert_bias_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_attention_sink (const ExecArgs *args, void *stream);
 int exec_cuda_attention_sink_bwd (const ExecArgs *args, void *stream);
 
+/* row-map.cu */
+int exec_cuda_drop_tokens (const ExecArgs *args, void *stream);
+
 /* row-map.cu: makes the map of a row_map. */
 int exec_cuda_sort_rows (const ExecArgs *args, void *stream);
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Row maps: the permutation that sorts rows by expert. It is computed from the experts that the
- * router chose, or from the number of rows that each rank sent.
+ * router chose, or from the number of rows that each rank sent. Before, a capacity may drop rows.
  *
  * Launch shape   by routes: a block of 256 threads per expert, which goes through all rows twice,
  *                once to count its own and once to place them; then one block. By arrivals: a
- *                block per rank and expert. At most 2048 blocks.
+ *                block per rank and expert. drop_tokens: a block per expert, which goes through
+ *                all rows five times. At most 2048 blocks.
  * Per call       bytes: 2 rows experts, and rows topk experts / 2 to find the slots, mostly from
  *                cache; 4 entries twice. FLOPs: none
- * Checked with   exec_cpu_row_map of exec/cpu/kernels-cpu-experts.c, by tests/fake and tests/gpu:
- *                equal bit for bit, since all of it is counting. */
+ *                drop_tokens: rows experts (6 s + 7), half of it from cache
+ * Checked with   exec_cpu_row_map and exec_cpu_drop_tokens of exec/cpu/kernels-cpu-experts.c, by
+ *                tests/fake and tests/gpu: equal bit for bit, since all of it is counting. */
 #include "exec/cuda/kernels/experts.h"
 #include "exec/cuda/kernels/row-map.cuh"
 
@@ -72,20 +74,26 @@ count_routes (MapShape shape, const uint8_t *routes, int32_t *map)
 
   for (uint64_t e = blockIdx.x; e < shape.experts; e += gridDim.x)
     {
-      unsigned n = 0;
+      unsigned n = 0, dropped = 0;
 
       for (uint64_t row = threadIdx.x; row < shape.rows; row += THREADS)
-        n += routes[row * shape.experts + e];
+        {
+          n += routes[row * shape.experts + e] == EXEC_ROUTE_TAKEN;
+          dropped += routes[row * shape.experts + e] == EXEC_ROUTE_DROPPED;
+        }
       n = block_scan (n).all;
       if (threadIdx.x == 0)
         counts[e] = (int32_t)n;
+      dropped = block_scan (dropped).all;
+      if (threadIdx.x == 0 && dropped > 0)
+        atomicAdd (&map[EXEC_ROW_MAP_DROPPED], (int32_t)dropped);
     }
   if (first_x () == 0)
     {
       int32_t slots = 0; /* the experts of a row, equally many for every row */
 
       for (uint64_t e = 0; e < shape.experts; e++)
-        slots += routes[e];
+        slots += routes[e] != 0;
       map[EXEC_ROW_MAP_SLOTS] = slots;
       map[EXEC_ROW_MAP_COLUMNS] = (int32_t)shape.experts;
       map[EXEC_ROW_MAP_MOST] = 0;
@@ -111,12 +119,12 @@ sort_routes (MapShape shape, const uint8_t *routes, int32_t *map)
         {
           uint64_t row = base + threadIdx.x;
           const uint8_t *of_row = routes + row * shape.experts;
-          bool is_there = row < shape.rows && of_row[e] != 0;
+          bool is_there = row < shape.rows && of_row[e] == EXEC_ROUTE_TAKEN;
           Scan scan = block_scan (is_there);
           uint64_t at = n + scan.before, slot = 0;
 
           for (uint64_t other = 0; other < e && is_there; other++)
-            slot += of_row[other];
+            slot += of_row[other] == EXEC_ROUTE_TAKEN;
           if (is_there)
             out.place[row * out.slots + slot] = at < room ? (int32_t)(rank * room + at) : -1;
           if (is_there && at < room)
@@ -180,10 +188,113 @@ sort_arrivals (MapShape shape, const int32_t *came, int32_t *map)
   if (first_x () == 0)
     {
       map[EXEC_ROW_MAP_SLOTS] = map[EXEC_ROW_MAP_COLUMNS] = 1;
-      map[EXEC_ROW_MAP_MOST] = 0;
+      map[EXEC_ROW_MAP_MOST] = map[EXEC_ROW_MAP_DROPPED] = 0;
     }
 }
 
+/* Tokens, their probabilities for each expert and what chose these; and what is left of both. */
+struct Dropping
+{
+  Array in, probs;
+  const uint8_t *routes;
+  uint8_t *map;
+  uint64_t rows, experts, capacity;
+  bool by_position;
+};
+
+/* What a token's place among an expert's is decided by: those with the largest keys stay. A
+ * probability is not negative, so that its bits are in its order; a NaN counts as 0. */
+__device__ inline uint32_t
+key_of (const Dropping &of, uint64_t at)
+{
+  float prob = of.by_position ? 0.0f : read_one (of.in, at);
+
+  return prob > 0 ? __float_as_uint (prob) : 0;
+}
+
+/* An expert's least key that stays, and how many tokens with just that key do, the first ones. */
+struct Bar
+{
+  uint32_t key, n;
+};
+
+/* Finds the bar of an expert, eight bits of the key after the other, by counting what has each. */
+__device__ inline Bar
+find_bar (const Dropping &of, uint64_t expert, unsigned *counts)
+{
+  Bar bar = { 0, (uint32_t)of.capacity };
+
+  for (int shift = 24; shift >= 0; shift -= 8)
+    {
+      uint32_t above = shift == 24 ? 0 : 0xffffffffu << (shift + 8), digit = 255;
+
+      __syncthreads ();
+      counts[threadIdx.x] = 0;
+      __syncthreads ();
+      for (uint64_t row = threadIdx.x; row < of.rows; row += THREADS)
+        {
+          uint64_t at = row * of.experts + expert;
+          uint32_t key = of.routes[at] != 0 ? key_of (of, at) : 0;
+
+          if (of.routes[at] != 0 && (key & above) == bar.key)
+            atomicAdd (&counts[key >> shift & 255], 1u);
+        }
+      __syncthreads ();
+      for (; digit > 0 && counts[digit] < bar.n; digit--)
+        bar.n -= counts[digit];
+      bar.key |= digit << shift;
+    }
+  return bar;
+}
+
+/* Drops the tokens of each expert beyond its capacity. */
+__global__ void
+drop_tokens (Dropping of)
+{
+  __shared__ unsigned counts[THREADS];
+
+  for (uint64_t e = blockIdx.x; e < of.experts; e += gridDim.x)
+    {
+      const Bar bar = find_bar (of, e, counts);
+      uint64_t before = 0; /* tokens with the bar's key */
+
+      for (uint64_t base = 0; base < of.rows; base += THREADS)
+        {
+          uint64_t row = base + threadIdx.x, at = row * of.experts + e;
+          bool is_there = row < of.rows && of.routes[at] != 0;
+          uint32_t key = is_there ? key_of (of, at) : 0;
+          Scan scan = block_scan (is_there && key == bar.key);
+          bool stays
+              = is_there && (key > bar.key || (key == bar.key && before + scan.before < bar.n));
+
+          if (row < of.rows)
+            {
+              of.map[at] = stays ? EXEC_ROUTE_TAKEN : is_there ? EXEC_ROUTE_DROPPED : 0;
+              write_one (of.probs, at, stays ? read_one (of.in, at) : 0.0f);
+            }
+          before += scan.all;
+        }
+    }
+}
+
+}
+
+extern "C" int
+exec_cuda_drop_tokens (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  const Dropping of = { operands.array (PLAN_REF_DROP_TOKENS_in),
+                        operands.array (PLAN_REF_DROP_TOKENS_probs),
+                        (const uint8_t *)args->ptr[PLAN_REF_DROP_TOKENS_routes],
+                        (uint8_t *)args->ptr[PLAN_REF_DROP_TOKENS_map],
+                        operands.dim (PLAN_DIM_DROP_TOKENS_rows),
+                        operands.dim (PLAN_DIM_DROP_TOKENS_experts),
+                        operands.dim (PLAN_DIM_DROP_TOKENS_capacity),
+                        exec_manner (args, PLAN_MANNER_BY_POSITION) > 0 };
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (drop_tokens, shape_of_blocks (of.experts, THREADS), stream, of);
 }
 
 extern "C" int
@@ -205,6 +316,8 @@ exec_cuda_sort_rows (const ExecArgs *args, void *stream)
   if (code == 0 && routes == NULL)
     return EXEC_CUDA_LAUNCH (sort_arrivals, shape_of_blocks (shape.experts * shape.ranks, THREADS),
                              stream, shape, came, map);
+  if (code == 0)
+    code = (int)cudaMemsetAsync (map + EXEC_ROW_MAP_DROPPED, 0, sizeof *map, (cudaStream_t)stream);
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (count_routes, each, stream, shape, routes, map);
   if (code == 0)
