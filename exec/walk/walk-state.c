@@ -288,22 +288,22 @@ fetch (gpointer device, void *out, const void *from, guint64 bytes, GError **err
 
 /* --- sites of delayed fp8 scaling --------------------------------------------------------- */
 
-/* The piece that saves a state of the sites of one product of a layer, and in `out_at` where it
- * lies in the array of all sites. */
+/* The piece that saves a state of the sites of one product of a layer of this stage, and in
+ * `out_at` where it lies in the array of all its sites. */
 static ExecPiece
-site_piece (ExecState state, gint64 layer, guint product, guint64 *out_at)
+site_piece (const ExecWalk *self, ExecState state, gint64 layer, guint product, guint64 *out_at)
 {
   const guint64 each = state == EXEC_STATE_HISTORY ? PLAN_QUANTIZER_HISTORY : 1;
   const PlanTensorRole role = plan_quantizer_weight (product);
   *out_at = ((guint64)layer * PLAN_QUANTIZERS_OF_LAYER + plan_quantizer_of (role, 0)) * each;
   return (ExecPiece){ .state = state,
                       .role = role,
-                      .layer = layer,
+                      .layer = exec_part_layer (&self->part, PLAN_BUCKET_LAYER, layer),
                       .count = PLAN_QUANTIZERS_OF_PRODUCT * each,
                       .dtype = PLAN_DTYPE_FP32 };
 }
 
-/* An array of fp32 that holds state of all layers. */
+/* An array of fp32 that holds state of all layers of this stage. */
 static float *
 sites_at (const ExecWalk *self, gint32 array)
 {
@@ -315,12 +315,13 @@ static gboolean
 fill_sites (const ExecWalk *self, ExecState state, float *sites, GError **error)
 {
   g_autofree float *values = g_new (float, PLAN_QUANTIZERS_OF_PRODUCT *PLAN_QUANTIZER_HISTORY);
-  for (gint64 layer = 0; layer < self->job->of->model->layers; layer++)
+  for (gint64 layer = 0; layer < self->part.stage.layers; layer++)
     for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
       {
         guint64 at;
-        const ExecPiece piece = site_piece (state, layer, product, &at);
-        if (!exec_source_state (self->job, state, piece.role, layer, 0, piece.count, values, error)
+        const ExecPiece piece = site_piece (self, state, layer, product, &at);
+        if (!exec_source_state (self->job, state, piece.role, piece.layer, 0, piece.count, values,
+                                error)
             || !exec_device_write (self->device, sites + at, values, piece.count * sizeof *values,
                                    error))
           return FALSE;
@@ -344,19 +345,20 @@ exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **erro
                             error));
 }
 
-/* Adds the pieces of all sites, on rank 0 only, because all ranks hold the same. */
+/* Adds the pieces of this stage's sites, on its first rank only, because all its ranks hold the
+ * same. */
 static void
 add_sites (const ExecWalk *self, GArray *pieces)
 {
-  if (self->sites.scales < 0 || self->comm->rank > 0)
+  if (self->sites.scales < 0 || self->part.place > 0)
     return;
-  for (gint64 layer = 0; layer < self->job->of->model->layers; layer++)
+  for (gint64 layer = 0; layer < self->part.stage.layers; layer++)
     for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
       for (ExecState state = EXEC_STATE_SCALES; state <= EXEC_STATE_HISTORY; state++)
         {
           const gboolean is_scales = state == EXEC_STATE_SCALES;
           guint64 at;
-          ExecPiece piece = site_piece (state, layer, product, &at);
+          ExecPiece piece = site_piece (self, state, layer, product, &at);
           piece.data = sites_at (self, is_scales ? self->sites.scales : self->sites.history) + at;
           g_array_append_val (pieces, piece);
         }

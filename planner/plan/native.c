@@ -65,9 +65,14 @@ check_split (const Plan *plan, GError **error)
 {
   if (plan->value[PLAN_TP] == 1)
     return TRUE;
+  if (plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
+    return refuse_field (plan, PLAN_PARAM_GATHER, "beside tp above 1 " LATER ": it must be compute",
+                         error);
+  if (plan->value[PLAN_SP] == PLAN_SP_OFF)
+    return TRUE;
   if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
     return refuse_field (plan, PLAN_COMPUTE,
-                         "beside tp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
+                         "beside sp=on " LATER ": it must be fp32, bf16 or fp16, or sp off", error);
   return TRUE;
 }
 
@@ -79,9 +84,6 @@ check_stages (const Plan *plan, GError **error)
   const PlanField moments[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
   if (value[PLAN_PP] == 1)
     return TRUE;
-  if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
-    return refuse_field (plan, PLAN_COMPUTE,
-                         "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
   for (guint i = 0; i < G_N_ELEMENTS (moments); i++)
     if (plan_field_dtype (plan, moments[i]) == PLAN_DTYPE_E4M3)
       return refuse_field (plan, moments[i],

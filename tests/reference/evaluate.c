@@ -209,13 +209,28 @@ update_part (ExecEvaluator *self, gint64 step)
   cast (self, self->weights, self->main_params, self->parameters);
 }
 
+/* Moves the scales of quantisers by the largest magnitude in any tensor-parallel part. */
+static void
+rescale (ExecEvaluator *self)
+{
+  for (gint64 site = 0; site < n_sites (self); site++)
+    {
+      float most = 0;
+
+      EACH_PART (self, part, most = MAX (most, exec_evaluator_get (part->amax, site)));
+      EACH_PART (self, part, exec_evaluator_put (part->amax, site, most));
+    }
+  EACH_PART (self, part,
+             exec_evaluator_run (part, PLAN_OP_RESCALE,
+                                 EXEC_OPERANDS (part->scales, part->history, part->amax),
+                                 (gint64[]){ n_sites (self), PLAN_QUANTIZER_HISTORY }));
+}
+
 static void
 update (ExecEvaluator *self, gint64 step)
 {
   if (self->is_delayed)
-    exec_evaluator_run (self, PLAN_OP_RESCALE,
-                        EXEC_OPERANDS (self->scales, self->history, self->amax),
-                        (gint64[]){ n_sites (self), PLAN_QUANTIZER_HISTORY });
+    rescale (self);
 
   EACH_PART (self, part, exec_evaluator_measure (part));
   exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),

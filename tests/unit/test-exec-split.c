@@ -293,6 +293,44 @@ START_TEST (stages_may_be_interleaved)
 }
 END_TEST
 
+/* Products in eight bits, of layers and stages that are split; also where weights are gathered so.
+ */
+START_TEST (quantised_products_may_be_split)
+{
+  static const struct
+  {
+    const char *words, *gathers, *model;
+  } formats[] = {
+    { "compute=fp8-tensorwise seq=32", "param_gather=fp8",
+      "family=llama,layers=4,hidden=32,ffn=32,heads=2,kv_heads=2,head_dim=16,vocab=32,max_seq=32" },
+    { "compute=fp8-delayed seq=32", "param_gather=fp8",
+      "family=qwen3,layers=4,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=32,vocab=32,max_seq=32" },
+    { "compute=mxfp8 seq=64", "param_gather=mxfp8",
+      "family=llama,layers=4,hidden=64,ffn=64,heads=2,kv_heads=2,head_dim=32,vocab=64,max_seq=64" },
+    { "compute=fp8-blockwise seq=128", "param_gather=fp8",
+      "family=llama,layers=4,hidden=256,ffn=256,heads=4,kv_heads=2,head_dim=128,vocab=64,"
+      "max_seq=128" },
+  };
+  static const struct
+  {
+    const char *words;
+    guint ranks;
+    gboolean gathers;
+  } splits[] = {
+    { "pp=2 strategy=optim", RANKS, FALSE },
+    { "pp=2 strategy=optim_grads_params recompute=full", RANKS, FALSE },
+    { "pp=2 vpp=2 strategy=optim gbs=16", RANKS, FALSE },
+    { "tp=2 sp=off strategy=optim", RANKS, FALSE },
+    { "tp=2 sp=off pp=2 strategy=optim_grads_params", 2 * RANKS, FALSE },
+    { "pp=2 strategy=optim_grads_params", RANKS, TRUE },
+  };
+  g_autofree char *words
+      = g_strjoin (" ", "main_grads=fp32 mbs=1", formats[_i % 4].words, splits[_i / 4].words,
+                   splits[_i / 4].gathers ? formats[_i % 4].gathers : "", NULL);
+  compare (formats[_i % 4].model, splits[_i / 4].ranks, words);
+}
+END_TEST
+
 START_TEST (stages_may_split_experts)
 {
   static const char *const splits[]
@@ -458,9 +496,9 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
   {
     const char *model, *words, *message;
   } cases[] = {
-    { LLAMA, "tp=2 compute=fp8-delayed",
-      "compute=fp8-delayed beside tp above 1 is modelled and not" },
-    { LLAMA, "pp=2 compute=fp8-delayed", "compute=fp8-delayed beside pp above 1 is modelled and" },
+    { LLAMA, "tp=2 compute=fp8-delayed", "compute=fp8-delayed beside sp=on is modelled and not" },
+    { LLAMA, "tp=2 sp=off compute=fp8-delayed param_gather=fp8",
+      "param_gather=fp8 beside tp above 1 is modelled and not" },
     { LLAMA, "pp=2 strategy=optim precision_aware=on exp_avg=fp8",
       "exp_avg=fp8 beside pp above 1 is modelled and not" },
     { LLAMA, "pp=2 doc_tokens=4", "doc_tokens=4 beside pp above 1 is modelled and not executed" },
@@ -487,6 +525,7 @@ main (void)
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 10);
+  test_add_runs (tcase, quantised_products_may_be_split, 24);
   test_add_runs (tcase, stages_may_split_experts, 16);
   test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);

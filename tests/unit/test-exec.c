@@ -691,8 +691,8 @@ START_TEST (what_is_not_executed_is_refused_by_name)
     const char *words, *message;
   } cases[]
       = { { "task=eval", "task=eval is modelled and not executed by itself" },
-          { "tp=2 compute=fp8-tensorwise",
-            "compute=fp8-tensorwise beside tp above 1 is modelled and not executed yet: it must" },
+          { "tp=2 sp=on compute=fp8-tensorwise",
+            "compute=fp8-tensorwise beside sp=on is modelled and not executed yet: it must" },
           { "compute=fp8-blockwise",
             "copy.qkv of 128 x 64 is not of whole blocks of fp8-128x128: each must be a multiple "
             "of 128" },
