@@ -4,6 +4,7 @@
 #include "advise/explain-memory.h"
 
 #include "planner/base/units.h"
+#include "planner/plan/stages.h"
 #include "planner/schedule/meter.h"
 
 /* --- buffers that are live at the peak ------------------------------------------------------ */
@@ -147,7 +148,8 @@ add_activations (GArray *lines, const AdvisePrediction *p, guint64 bytes)
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gint64 tokens = value[PLAN_MBS] * value[PLAN_SEQ];
   const gint64 split = value[PLAN_CP] * (value[PLAN_SP] == PLAN_SP_ON ? value[PLAN_TP] : 1);
-  const gint64 in_flight = MIN (value[PLAN_PP], plan_micro_batches (&p->of->plan, p->of->cluster));
+  const gint64 m = plan_micro_batches (&p->of->plan, p->of->cluster);
+  const gint64 in_flight = plan_stage_is_afab (&p->of->plan) ? m : MIN (value[PLAN_PP], m);
   const double layers = (double)model->layers / (double)value[PLAN_PP] * (double)in_flight;
   const double each = is_full ? 2 : 34;
   const AdviseMemoryLine line

@@ -129,6 +129,7 @@ short_tests = \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-interleaved.tap \
   %D%/prop/prop-pipeline.tap \
+  %D%/prop/prop-stages.tap \
   %D%/prop/prop-schedule.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-threads.tap \
@@ -235,7 +236,7 @@ if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-experts.c %D%/prop/random-loads.c \
-  %D%/prop/random.h %D%/prop/pipelines.h %D%/prop/leanest.h
+  %D%/prop/random.h %D%/prop/pipelines.c %D%/prop/pipelines.h %D%/prop/leanest.h
 check_PROGRAMS += $(check_tests)
 TESTS += $(long_tests)
 endif
@@ -486,6 +487,7 @@ golden_tests = \
   %D%/golden/emit-torchtitan-latent.test \
   %D%/golden/emit-torchtitan-qwen3.test \
   %D%/golden/emit-torchtitan-pipeline.test \
+  %D%/golden/emit-afab.test \
   %D%/golden/emit-torchtitan.test \
   %D%/golden/emit-unknown.test \
   %D%/golden/export-config.test \
@@ -646,6 +648,7 @@ golden_tests = \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-torchtitan-pipeline.test \
+  %D%/golden/sim-afab.test \
   %D%/golden/sim-sweep.test \
   %D%/golden/sim-sweep-sure.test \
   %D%/golden/sim-workspaces.test \

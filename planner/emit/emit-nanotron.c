@@ -11,7 +11,7 @@
 /* clang-format off */
 static const PlanEmitSaid said[] = {
   { PLAN_STRATEGY, PLAN_EMIT_ONLY (STRATEGY, NO_SHARD) | PLAN_EMIT_ONLY (STRATEGY, OPTIM), NULL },
-  CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (PP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
+  CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (PP), CAN_SAY (PP_SCHEDULE), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
   CAN_ONLY (COMPUTE, BF16), CAN_ONLY (MAIN_PARAMS, FP32), CAN_ONLY (MAIN_GRADS, FP32), CAN_ONLY (GRAD_COMM, FP32),
   { PLAN_RECOMPUTE, PLAN_EMIT_ONLY (RECOMPUTE, NONE) | PLAN_EMIT_ONLY (RECOMPUTE, FULL), NULL },
   CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
@@ -85,10 +85,11 @@ append_parallelism (GString *text, const PlanEmitSubject *subject)
   g_string_append_printf (
       text,
       "parallelism:\n  dp: " INT "\n  expert_parallel_size: 1\n  pp: " INT "\n"
-      "  pp_engine: 1f1b\n"
+      "  pp_engine: %s\n"
       "  recompute_layer: %s\n  tp: " INT "\n  tp_linear_async_communication: %s\n"
       "  tp_mode: %s\n  tp_recompute_allgather: true\n",
       plan_data_parallel (&subject->of->plan, subject->of->cluster), value[PLAN_PP],
+      IS (PP_SCHEDULE, AFAB) ? "afab" : "1f1b",
       plan_emit_recomputed (subject) > 0 ? "true" : "false", value[PLAN_TP],
       is_sequence ? "true" : "false", is_sequence ? "REDUCE_SCATTER" : "ALL_REDUCE");
 }

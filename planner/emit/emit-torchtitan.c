@@ -13,7 +13,7 @@
 /* clang-format off */
 static const PlanEmitSaid said[] = {
   CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (EP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
-  CAN_SAY (PP), CAN_SAY (VPP), CAN_SAY (PP_GROUP), CAN_SAY (PP_COUNT_EMBEDDING), CAN_SAY (PP_COUNT_LOSS),
+  CAN_SAY (PP), CAN_SAY (VPP), CAN_SAY (PP_GROUP), CAN_SAY (PP_SCHEDULE), CAN_SAY (PP_COUNT_EMBEDDING), CAN_SAY (PP_COUNT_LOSS),
   CAN_SAY (PP_LAST_SHORT), CAN_SAY (PP_FIRST_LAYERS), CAN_SAY (PP_LAST_LAYERS),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC), CAN_SAY (ADAM_FOREACH),
@@ -535,7 +535,10 @@ append_pipeline (GString *text, const PlanEmitSubject *subject)
                           "            pipeline_parallel_degree=" INT ",\n"
                           "            pipeline_parallel_schedule=\"%s\",\n"
                           "            num_pp_microbatches=" INT ",\n",
-                          value[PLAN_PP], value[PLAN_VPP] > 1 ? "Interleaved1F1B" : "1F1B",
+                          value[PLAN_PP],
+                          IS (PP_SCHEDULE, AFAB) ? "GPipe"
+                          : value[PLAN_VPP] > 1  ? "Interleaved1F1B"
+                                                 : "1F1B",
                           plan_micro_batches (&subject->of->plan, subject->of->cluster));
   if (is_told)
     append_stages (text, subject);

@@ -227,6 +227,7 @@ plan_lower_take_rows (PlanLower *self)
   const gboolean goes_on
       = value[PLAN_PP] > 1 && self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE;
   self->grad_rows = self->stage.n_virtual > 1 || goes_on ? self->rows : 1;
+  self->head_rows = is_piped && plan_stage_is_afab (self->plan) ? self->rows : 1;
 }
 
 void

@@ -16,7 +16,7 @@
 
 /* Whether the loss is on another stage. Then several micro batches pass through the output layer
  * before the first of them comes back, and each has buffers of its own for what its backward pass
- * reads. */
+ * reads. They do so, too, where there are several `head_rows`. */
 static gboolean
 outlasts_others (const PlanLower *self)
 {
@@ -24,10 +24,16 @@ outlasts_others (const PlanLower *self)
 }
 
 PlanRef
+plan_lower_kept_by (const PlanLower *self, gint32 array, gint32 head)
+{
+  const PlanRef ref = plan_lower_unit_ref (array, PLAN_NO_UNIT, head);
+  return outlasts_others (self) || self->head_rows > 1 ? plan_lower_in_row (self, ref) : ref;
+}
+
+PlanRef
 plan_lower_kept_by_head (const PlanLower *self, gint32 array)
 {
-  const PlanRef ref = plan_lower_unit_ref (array, PLAN_NO_UNIT, self->head.index);
-  return outlasts_others (self) ? plan_lower_in_row (self, ref) : ref;
+  return plan_lower_kept_by (self, array, self->head.index);
 }
 
 #define KEPT(array) plan_lower_kept_by_head (self, self->head.array)
@@ -108,7 +114,7 @@ output_weight (const PlanLower *self)
 static PlanRef
 input (const PlanLower *self, Piece piece)
 {
-  const PlanRef in = splits (self) ? HEAD (norm_full) : KEPT (norm);
+  const PlanRef in = splits (self) ? KEPT (norm_full) : KEPT (norm);
   return plan_lower_at (in, (guint64)(piece.first * self->model->hidden));
 }
 
@@ -130,7 +136,7 @@ static PlanRef
 logits_of (const PlanLower *self, Piece piece)
 {
   return outlives_piece (self) && piece.first / piece.rows % 2 ? ONE (head.logits_again)
-                                                               : HEAD (logits);
+                                                               : KEPT (logits);
 }
 
 static gboolean
@@ -179,25 +185,26 @@ plan_lower_declare_head (PlanLower *self)
   const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const guint32 heads = 1 + (guint32)self->stage.modules;
-  const guint32 kept = outlasts_others (self) ? (guint32)self->rows : heads;
+  const guint32 held = heads * (guint32)self->head_rows;
+  const guint32 kept = outlasts_others (self) ? (guint32)self->rows : held;
   const PlanStage *here = &self->stage;
   const gboolean has_head = here->has_head, has_loss = here->has_loss;
   const gboolean is_wide = by_op || loss == PLAN_LOSS_SHARDED;
   const HeadArray table[] = {
     { &self->head.norm, "norm_final", has_head, kept, split, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->head.norm_full, "norm_final.full", has_head && splits && !is_static, heads, whole,
+    { &self->head.norm_full, "norm_final.full", has_head && splits && !is_static, held, whole,
       sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->head.stats, "rstd_final", has_head, kept,
       (guint64)sizes->split_rows * (has_mean ? 2 : 1), PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->head.logits, "logits", has_head || here->has_cast, heads, logits, sizes->compute,
+    { &self->head.logits, "logits", has_head || here->has_cast, held, logits, sizes->compute,
       PLAN_CATEGORY_LOSS },
-    { &self->head.prob, "prob", has_loss && !turns, heads, logits,
+    { &self->head.prob, "prob", has_loss && !turns, held, logits,
       loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->head.image, "loss_image", has_loss && is_fused && loss == PLAN_LOSS_IMAGE, heads,
       logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->head.wide_logits, "wide_logits", (here->has_cast || has_loss) && is_wide, heads,
-      logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->head.wide_logits, "wide_logits", (here->has_cast || has_loss) && is_wide, held, logits,
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->head.wide_dlogits, "wide_dlogits", here->has_cast && (by_op || !has_loss), heads,
       logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->head.dprob, "dprob", has_loss && loss == PLAN_LOSS_EAGER, heads, dprob,
@@ -283,13 +290,13 @@ widen_logits (PlanLower *self, Piece piece)
   if (self->head.wide_logits < 0)
     return logits_of (self, piece);
   if (!self->now.here.has_cast)
-    return HEAD (wide_logits);
-  plan_lower_alloc (self, HEAD (wide_logits));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (HEAD (wide_logits), logits_of (self, piece)),
+    return KEPT (wide_logits);
+  plan_lower_alloc (self, KEPT (wide_logits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (KEPT (wide_logits), logits_of (self, piece)),
                       PLAN_DIMS (piece.rows * self->sizes->vocab));
   if (frees_logits_early (self))
     plan_lower_free (self, logits_of (self, piece));
-  return HEAD (wide_logits);
+  return KEPT (wide_logits);
 }
 
 /* Makes the softmax of the logits, which stays for their gradient. */
@@ -297,13 +304,13 @@ static void
 keep_softmax (PlanLower *self, Piece piece)
 {
   const PlanRef logits = widen_logits (self, piece);
-  plan_lower_alloc (self, HEAD (prob));
+  plan_lower_alloc (self, KEPT (prob));
   if (self->head.image >= 0)
     plan_lower_alloc (self, HEAD (image));
   share_loss (self, logits, piece);
   plan_lower_compute (
       self, PLAN_OP_CROSS_ENTROPY,
-      PLAN_REFS (ONE (sums.own), HEAD (prob), logits, targets (self, piece), stats (self)),
+      PLAN_REFS (ONE (sums.own), KEPT (prob), logits, targets (self, piece), stats (self)),
       PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->head.image >= 0)
     plan_lower_free (self, HEAD (image));
@@ -313,7 +320,7 @@ keep_softmax (PlanLower *self, Piece piece)
       && !outlives_piece (self))
     plan_lower_free (self, logits_of (self, piece));
   if (self->policy.is_eval)
-    plan_lower_free (self, HEAD (prob));
+    plan_lower_free (self, KEPT (prob));
 }
 
 /* Turns logits into their gradient. After an evaluation nobody reads that. */
@@ -334,7 +341,7 @@ static void
 drop_input (PlanLower *self)
 {
   if (splits (self) && !keeps_gathered (self))
-    plan_lower_free (self, HEAD (norm_full));
+    plan_lower_free (self, KEPT (norm_full));
   if (self->policy.is_eval || (splits (self) && keeps_gathered (self)))
     plan_lower_free (self, KEPT (norm));
 }
@@ -385,8 +392,8 @@ plan_lower_loss_forward (PlanLower *self)
 {
   if (splits (self) && self->now.here.has_head)
     {
-      plan_lower_alloc (self, HEAD (norm_full));
-      plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (HEAD (norm_full), KEPT (norm)),
+      plan_lower_alloc (self, KEPT (norm_full));
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (KEPT (norm_full), KEPT (norm)),
                            self->sizes->split_rows * self->model->hidden);
     }
   if (is_made_backwards (self))
@@ -421,23 +428,23 @@ turn_softmax (PlanLower *self, Piece piece)
   if (!self->now.here.has_cast)
     {
       plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
-                          PLAN_REFS (HEAD (prob), HEAD (prob), targets (self, piece)),
+                          PLAN_REFS (KEPT (prob), KEPT (prob), targets (self, piece)),
                           PLAN_DIMS (piece.rows, self->sizes->vocab));
       if (keeps_wide_logits (self))
-        plan_lower_free (self, HEAD (wide_logits));
+        plan_lower_free (self, KEPT (wide_logits));
       return;
     }
   if (self->head.dprob >= 0)
     plan_lower_alloc (self, HEAD (dprob));
   plan_lower_alloc (self, made);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
-                      PLAN_REFS (made, HEAD (prob), targets (self, piece)),
+                      PLAN_REFS (made, KEPT (prob), targets (self, piece)),
                       PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->head.dprob >= 0)
     plan_lower_free (self, HEAD (dprob));
   if (keeps_wide_logits (self))
-    plan_lower_free (self, HEAD (wide_logits));
-  plan_lower_free (self, HEAD (prob));
+    plan_lower_free (self, KEPT (wide_logits));
+  plan_lower_free (self, KEPT (prob));
   if (self->head.wide_dlogits < 0)
     return;
   round_gradient (self, piece);
@@ -526,8 +533,8 @@ gather_input (PlanLower *self)
 {
   if (!splits (self) || keeps_gathered (self))
     return;
-  plan_lower_alloc (self, HEAD (norm_full));
-  plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (HEAD (norm_full), KEPT (norm)),
+  plan_lower_alloc (self, KEPT (norm_full));
+  plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (KEPT (norm_full), KEPT (norm)),
                        self->sizes->split_rows * self->model->hidden);
 }
 
@@ -585,8 +592,8 @@ static PlanRef
 logits_in_between (const PlanLower *self, gboolean is_wide, gboolean is_gradient)
 {
   if (!is_gradient)
-    return is_wide ? HEAD (wide_logits) : HEAD (logits);
-  return !is_wide ? HEAD (dlogits) : self->now.here.has_cast ? HEAD (wide_dlogits) : HEAD (prob);
+    return is_wide ? KEPT (wide_logits) : KEPT (logits);
+  return !is_wide ? HEAD (dlogits) : self->now.here.has_cast ? HEAD (wide_dlogits) : KEPT (prob);
 }
 
 PlanRef
@@ -625,7 +632,7 @@ plan_lower_loss_backward (PlanLower *self)
     plan_lower_free (self, KEPT (norm));
   if (splits (self))
     {
-      plan_lower_free (self, HEAD (norm_full));
+      plan_lower_free (self, KEPT (norm_full));
       plan_lower_alloc (self, HEAD (dnorm));
       plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (HEAD (dnorm), dnorm),
                            self->sizes->split_rows * hidden);

@@ -17,8 +17,9 @@ void plan_lower_declare_joined (PlanLower *self);
 gboolean plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model);
 
 /* What the final norm or the output layer keeps for the backward pass of the micro batch at hand.
- * `array`: one of PlanLowerHead. */
+ * `array`: one of PlanLowerHead; `head`: which loss it is for, else the one at hand. */
 PlanRef plan_lower_kept_by_head (const PlanLower *self, gint32 array);
+PlanRef plan_lower_kept_by (const PlanLower *self, gint32 array, gint32 head);
 
 /* The output layer and the loss; the backward pass goes up to the gradient of the final norm's
  * output (d.norm_final). If one kernel turns logits into their gradient, or the loss is made in

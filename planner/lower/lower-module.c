@@ -11,9 +11,9 @@
 #include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-step.h"
 
-#define ONE(array) plan_lower_ref (self->array)
-#define OF(array) plan_lower_ref (self->module.array)
+#define OF(array) plan_lower_in_row (self, plan_lower_ref (self->module.array))
 #define OF_HEAD(array, index) plan_lower_unit_ref (self->head.array, PLAN_NO_UNIT, index)
+#define KEPT(array, index) plan_lower_kept_by (self, self->head.array, index)
 
 enum
 {
@@ -45,6 +45,7 @@ plan_lower_declare_module (PlanLower *self)
   const guint64 own = (guint64)own_elements (self), rows = (guint64)sizes->rows;
   const guint64 whole = rows * (guint64)self->model->hidden;
   const guint64 tp = (guint64)self->plan->value[PLAN_TP];
+  const guint32 n = (guint32)self->head_rows;
   const struct
   {
     gint32 *array;
@@ -73,12 +74,12 @@ plan_lower_declare_module (PlanLower *self)
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
     *table[i].array
         = table[i].exists && self->stage.modules > 0
-              ? plan_schedule_add_buffer (self->schedule, table[i].name, 1, table[i].elements,
+              ? plan_schedule_add_buffer (self->schedule, table[i].name, n, table[i].elements,
                                           sizes->compute, PLAN_CATEGORY_ACTIVATIONS)
               : -1;
   for (guint i = 0; i < G_N_ELEMENTS (norms); i++)
     m->stats[i] = self->stage.modules > 0 ? plan_schedule_add_buffer (
-                      self->schedule, i == EMBEDDED ? "rstd.mtp.embedded" : "rstd.mtp.decoded", 1,
+                      self->schedule, i == EMBEDDED ? "rstd.mtp.embedded" : "rstd.mtp.decoded", n,
                       (guint64)sizes->split_rows, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS)
                                           : -1;
   m->recomputes = self->plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
@@ -223,14 +224,14 @@ plan_lower_module_loss_forward (PlanLower *self)
   const PlanRef from[] = { OF (decoded), OF (normed) };
   plan_lower_await_role (self, PLAN_TENSOR_MTP_FINAL_NORM);
   plan_lower_alloc (self, OF (normed));
-  plan_lower_alloc (self, OF_HEAD (stats, 1));
-  plan_lower_norm (self, OF (normed), OF_HEAD (stats, 1),
-                   output_of_layer (self, unit_of_layer (self)), PLAN_TENSOR_MTP_FINAL_NORM,
-                   PLAN_N_TENSORS, PLAN_N_TENSORS, PLAN_NO_UNIT, self->sizes->split_rows);
+  plan_lower_alloc (self, KEPT (stats, 1));
+  plan_lower_norm (self, OF (normed), KEPT (stats, 1), output_of_layer (self, unit_of_layer (self)),
+                   PLAN_TENSOR_MTP_FINAL_NORM, PLAN_N_TENSORS, PLAN_N_TENSORS, PLAN_NO_UNIT,
+                   self->sizes->split_rows);
   for (gint32 head = 0; head < 2; head++)
     {
-      plan_lower_alloc (self, OF_HEAD (norm, head));
-      copy (self, OF_HEAD (norm, head), from[head], own);
+      plan_lower_alloc (self, KEPT (norm, head));
+      copy (self, KEPT (norm, head), from[head], own);
     }
   plan_lower_free (self, OF (normed));
   for (self->head.index = 1; self->head.index >= 0; self->head.index--)
@@ -257,11 +258,10 @@ plan_lower_module_loss_backward (PlanLower *self)
   for (gint32 head = 0; head < 2; head++)
     plan_lower_free (self, OF_HEAD (dnorm, head));
   plan_lower_alloc (self, dx);
-  plan_lower_norm_backward (self, dx, OF (dnormed), x, OF_HEAD (stats, 1),
-                            PLAN_TENSOR_MTP_FINAL_NORM, PLAN_N_TENSORS, PLAN_NO_UNIT,
-                            self->sizes->split_rows);
+  plan_lower_norm_backward (self, dx, OF (dnormed), x, KEPT (stats, 1), PLAN_TENSOR_MTP_FINAL_NORM,
+                            PLAN_N_TENSORS, PLAN_NO_UNIT, self->sizes->split_rows);
   plan_lower_free (self, OF (dnormed));
-  plan_lower_free (self, OF_HEAD (stats, 1));
+  plan_lower_free (self, KEPT (stats, 1));
   plan_lower_free (self, x);
 }
 
@@ -365,9 +365,9 @@ plan_lower_end_module (PlanLower *self, PlanLowerUnit unit)
   drop_joined (self);
   embed_backward (self);
   plan_lower_alloc (self, dx);
-  plan_lower_norm_backward (self, dx, OF (ddecoded), x, ONE (head.stats), PLAN_TENSOR_FINAL_NORM,
+  plan_lower_norm_backward (self, dx, OF (ddecoded), x, KEPT (stats, 0), PLAN_TENSOR_FINAL_NORM,
                             self->params.final_norm_bias, PLAN_NO_UNIT, self->sizes->split_rows);
   plan_lower_free (self, OF (ddecoded));
-  plan_lower_free (self, ONE (head.stats));
+  plan_lower_free (self, KEPT (stats, 0));
   plan_lower_free (self, x);
 }

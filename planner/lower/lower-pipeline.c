@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The micro batches of a step through one stage of a pipeline, under 1F1B: as many forward passes
  * as there are later stages, then one forward and one backward pass in turn, then the backward
- * passes that are left (Megatron-LM's schedules.py 2147-2509, nanotron's engine.py 235-346).
+ * passes that are left (Megatron-LM's schedules.py 2147-2509, nanotron's engine.py 235-346). With
+ * pp_schedule=afab all forward passes come first, and nothing is in turn (nanotron's engine.py,
+ * AllForwardAllBackwardPipelineEngine; PyTorch's schedules.py, ScheduleGPipe).
  *
  * Activations lie in rows, one for each micro batch that is held at the same time, used in turns.
  * In the steady part everything recurs after as many micro batches as there are rows: these are one
@@ -137,8 +139,22 @@ await_sent (PlanLower *self, PlanRef *sent)
   *sent = PLAN_REF_NONE;
 }
 
+/* Makes compute wait for all that was sent to the next stage or to the previous one, and frees it:
+ * PyTorch does so after all passes of one direction, if these come one after the other. */
+static void
+await_all_sent (PlanLower *self, gboolean is_next, PlanRef *sent)
+{
+  if (sent->array < 0)
+    return;
+  plan_lower_wait (self, ONE (event.sent));
+  for (gint64 i = 0; i < self->place.micro_batches; i++)
+    plan_lower_free (self, is_next ? output (self, i) : input_gradient (self, i));
+  *sent = PLAN_REF_NONE;
+}
+
 /* Sends to the next stage or to the previous one, and receives nothing. If compute and not the host
- * waits for exchanges, it does so only before it sends again (`sent`: what is under way). */
+ * waits for exchanges, it does so only before it sends again (`sent`: what is under way), or with
+ * pp_schedule=afab after the last one. */
 static void
 send (PlanLower *self, gboolean is_next, PlanRef buffer, PlanRef *sent)
 {
@@ -151,7 +167,8 @@ send (PlanLower *self, gboolean is_next, PlanRef buffer, PlanRef *sent)
         trade_up (self, buffer, PLAN_REF_NONE);
       return;
     }
-  await_sent (self, sent);
+  if (!plan_stage_is_afab (self->plan))
+    await_sent (self, sent);
   if (is_next ? self->stage.has_loss : self->stage.has_embedding)
     return;
   plan_lower_collective_of (self, PLAN_OP_TRADE, is_next ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV,
@@ -357,6 +374,7 @@ plan_lower_pipeline (PlanLower *self)
   self->policy.reduces_together = self->policy.reduces_together || self->policy.sums_shared_first
                                   || (self->stack->pipeline.reductions == PLAN_STAGES_REDUCE_ALIGNED
                                       && !self->stage.has_embedding);
+  const gboolean is_afab = plan_stage_is_afab (self->plan);
   PlanRef sent = PLAN_REF_NONE;
   for (gint64 i = 0; i < ahead; i++)
     {
@@ -364,6 +382,8 @@ plan_lower_pipeline (PlanLower *self)
       forward (self, i);
       send (self, TRUE, output (self, i), &sent);
     }
+  if (is_afab)
+    await_all_sent (self, TRUE, &sent);
   if (ahead < n)
     trade_up (self, PLAN_REF_NONE, input (self, ahead));
   take_turns (self, n - ahead, ahead, &sent);
@@ -373,6 +393,8 @@ plan_lower_pipeline (PlanLower *self)
       backward (self, i);
       send (self, FALSE, input_gradient (self, i), &sent);
     }
+  if (is_afab)
+    await_all_sent (self, FALSE, &sent);
   await_sent (self, &sent);
   self->now.row = 0;
   plan_lower_add_other_share (self);

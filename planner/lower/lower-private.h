@@ -58,6 +58,7 @@ typedef struct
   } dtype;
   gint64 rows;      /* rows of activations: as many as micro batches are held at once */
   gint64 grad_rows; /* rows of gradients of layers' inputs: 1 or `rows` */
+  gint64 head_rows; /* rows of what output layer and loss leave for their backward pass: likewise */
 
   PlanSchedule *schedule;
   PlanLowerBucket bucket[PLAN_N_BUCKETS];

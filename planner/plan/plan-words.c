@@ -36,6 +36,7 @@ static const struct
   { PLAN_STACK, "torchtitan", "fsdp2", NULL },
   { PLAN_COMPUTE, "fp8", NULL,
     "the recipe: compute=fp8-delayed, fp8-tensorwise, fp8-blockwise or mxfp8" },
+  { PLAN_PP_SCHEDULE, "gpipe", "afab", NULL }, /* PyTorch's name */
   { PLAN_MOE_DISPATCHER, "flex", NULL, "its backend: moe_dispatcher=deepep or hybridep" },
   { PLAN_MOE_DISPATCHER, "standard", "alltoall", NULL }, /* a word of torchtitan's */
 };

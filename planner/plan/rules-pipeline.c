@@ -29,7 +29,16 @@ counts_ends (const PlanFacts *f)
 static gboolean
 stages_without_pipeline (const PlanFacts *f)
 {
-  return !has_stages (f) && (has_ends (f) || counts_ends (f) || f->value[PLAN_VPP] > 1);
+  return !has_stages (f)
+         && (has_ends (f) || counts_ends (f) || f->value[PLAN_VPP] > 1
+             || plan_stage_is_afab (f->plan));
+}
+
+static gboolean
+lacks_afab (const PlanFacts *f)
+{
+  return plan_stage_is_afab (f->plan) && f->stack && (f->stack->offers & PLAN_OFFERS_PIPELINES)
+         && !(f->stack->offers & PLAN_OFFERS_AFAB);
 }
 
 static gboolean
@@ -116,7 +125,7 @@ recomputes_past_stage (const PlanFacts *f)
 static gboolean
 too_few_micro_batches (const PlanFacts *f)
 {
-  return f->stack && f->stack->pipeline.fill == PLAN_FILL_BUT_ONE
+  return f->stack && f->stack->pipeline.fill == PLAN_FILL_BUT_ONE && !plan_stage_is_afab (f->plan)
          && plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP] - 1;
 }
 
@@ -130,6 +139,7 @@ static gboolean
 too_few_for_torch (const PlanFacts *f)
 {
   return f->stack && f->stack->pipeline.fill == PLAN_FILL_ALL && f->value[PLAN_VPP] == 1
+         && !plan_stage_is_afab (f->plan)
          && plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP];
 }
 
@@ -192,6 +202,12 @@ has_other_fields (const PlanFacts *f)
 }
 
 static gboolean
+interleaves_afab (const PlanFacts *f)
+{
+  return plan_stage_is_afab (f->plan) && f->value[PLAN_VPP] > 1;
+}
+
+static gboolean
 interleaves_natively (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_VPP] > 1 && plan_shards_grads (f->plan)
@@ -226,8 +242,11 @@ leaves_one_empty (const PlanFacts *f)
 static const PlanRuleEntry rules[] = {
   { { "pp-fields-need-pp", "vpp, and fields that begin with pp_, say how layers are dealt out to stages: they need pp above 1",
       "Megatron-LM transformer_config.py 2229-2366, arguments.py 1000-1009", PLAN_ERROR_INVALID },
-    stages_without_pipeline, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
+    stages_without_pipeline, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_SCHEDULE, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
       PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
+  { { "megatron-has-no-afab", "stack=megatron runs its stages under 1F1B, plain or interleaved: pp_schedule=afab is of stack=nanotron, "
+      "stack=fsdp2 and stack=native", "Megatron-LM schedules.py, get_forward_backward_func", PLAN_ERROR_INVALID },
+    lacks_afab, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_PP_SCHEDULE) },
   { { "pp-group-needs-vpp", "pp_group says how many micro batches go through one virtual stage before the next one: it needs vpp "
       "above 1", "Megatron-LM schedules.py 989-1016", PLAN_ERROR_INVALID },
     groups_without_virtual_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_GROUP, PLAN_VPP) },
@@ -262,7 +281,8 @@ static const PlanRuleEntry rules[] = {
       "one has; recompute_method=uniform with recompute_layers=1 recomputes all", "Megatron-LM transformer/transformer_block.py",
       PLAN_ERROR_INVALID },
     recomputes_past_stage, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_LAYERS, PLAN_PP, PLAN_VPP) },
-  { { "torch-micro-batches", "pp above 1 on stack=fsdp2 needs pp micro batches or more in a step: use a larger gbs or a smaller mbs",
+  { { "torch-micro-batches", "pp above 1 on stack=fsdp2 needs pp micro batches or more in a step: use a larger gbs or a smaller mbs, "
+      "or pp_schedule=afab",
       "PyTorch distributed/pipelining/schedules.py, Schedule1F1B", PLAN_ERROR_INVALID },
     too_few_for_torch, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
   { { "torch-rounds", "vpp above 1 on stack=fsdp2 needs micro batches that are a multiple of the number of rounds, which is how often pp "
@@ -275,7 +295,7 @@ static const PlanRuleEntry rules[] = {
   { { "torch-stages-sync-last", "pp above 1 on stack=fsdp2 needs grad_sync=every: stages of a pipeline keep gradients whole up to the last "
       "micro batch by themselves", "PyTorch distributed/pipelining/stage.py, backward_maybe_with_nosync", PLAN_ERROR_INVALID },
     syncs_twice, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_GRAD_SYNC) },
-  { { "nanotron-micro-batches", "stack=nanotron needs at least pp - 1 micro batches in a step",
+  { { "nanotron-micro-batches", "stack=nanotron needs at least pp - 1 micro batches in a step, unless pp_schedule=afab",
       "nanotron parallel/pipeline_parallel/engine.py 252", PLAN_ERROR_INVALID },
     too_few_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
 };
@@ -290,6 +310,9 @@ static const PlanRuleEntry unbuilt[] = {
       "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
+  { { "not-built-yet-looped-afab", "pp_schedule=afab is modelled with vpp=1 by this version: PyTorch's LoopedBFS, which runs all forward passes "
+      "of several virtual stages first, is not", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    interleaves_afab, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP, PLAN_PP_SCHEDULE) },
   { { "not-built-yet-torch-resharding", "pp above 1 on stack=fsdp2 needs strategy=optim_grads in this version: torchtitan's own choice beside "
       "pipelines (fsdp_reshard_after_forward=default), with which weights stay gathered for the step", LIMIT, PLAN_ERROR_UNSUPPORTED },
     gathers_anew, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },

@@ -14,7 +14,7 @@ const PlanFramework plan_framework_native = {
     .source = "this program's own runtime",
     .vocab_multiple = 1,
     .offers = PLAN_OFFERS_DOCUMENTS | PLAN_OFFERS_FINE_GRAINED | PLAN_OFFERS_MAX_POOL
-              | PLAN_OFFERS_PIPELINES,
+              | PLAN_OFFERS_PIPELINES | PLAN_OFFERS_AFAB,
     .weights = {
       .outer = PLAN_OUTER_STAYS,
     },

@@ -295,6 +295,12 @@ plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at, gboolean is_
                           .micro_batch = at / (group * n_virtual) * group + inside % group };
 }
 
+gboolean
+plan_stage_is_afab (const Plan *plan)
+{
+  return plan->value[PLAN_PP_SCHEDULE] == PLAN_PP_SCHEDULE_AFAB;
+}
+
 /* When interleaved, as in Megatron-LM's schedules.py 964-977. */
 gint64
 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches)
@@ -302,7 +308,8 @@ plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches)
   const gint64 behind = plan->value[PLAN_PP] - 1 - number, n_virtual = plan->value[PLAN_VPP];
   const gint64 passes
       = n_virtual > 1 ? 2 * behind + (n_virtual - 1) * plan_stage_group (plan) : behind;
-  return MIN (passes, plan_stage_passes (plan, micro_batches));
+  const gint64 all = plan_stage_passes (plan, micro_batches);
+  return plan_stage_is_afab (plan) ? all : MIN (passes, all);
 }
 
 gint64

@@ -38,8 +38,11 @@ PlanStagePass plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at
 /* The number of micro batches in a group. */
 gint64 plan_stage_group (const Plan *plan);
 
-/* The forward passes that a stage has done before its first backward pass, under 1F1B, plain or
- * interleaved; and the most whose activations it holds at the same time. */
+/* Whether a stage runs all forward passes of a step before the first backward pass. */
+gboolean plan_stage_is_afab (const Plan *plan);
+
+/* The forward passes that a stage has done before its first backward pass; and the most whose
+ * activations it holds at the same time. */
 gint64 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches);
 gint64 plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches);
 

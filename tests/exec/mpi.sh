@@ -46,6 +46,7 @@ same 4 --gbs 8 --set pp=2
 same 4 --gbs 8 --set pp=4 --set strategy=optim --model llama-tiny,layers=5,tied=on --set pp_first_layers=2
 same 4 --gbs 2 --set pp=2 --set tp=2
 same 4 --gbs 8 --set pp=2 --set vpp=2 --set strategy=optim
+same 4 --gbs 8 --set pp=4 --set pp_schedule=afab
 
 # scales on which ranks agree, and scales of what a single rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8

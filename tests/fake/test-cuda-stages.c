@@ -99,8 +99,9 @@ static const struct
              { PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_GRAD_REDUCE_OFF },
              { PLAN_DETERMINISTIC, PLAN_DETERMINISTIC_ON } };
 
-/* Draws a plan. Half of the plans are interleaved; a third of the others have uneven stages. Random
- * changes are kept where both backends can run the plan. */
+/* Draws a plan. Half of the plans are interleaved; a third of the others have uneven stages, and
+ * two in five run all forward passes first. Random changes are kept where both backends can run the
+ * plan. */
 static void
 case_init_random (Case *c, guint seed)
 {
@@ -113,8 +114,9 @@ case_init_random (Case *c, guint seed)
       g_rand_int_range (rand, 4, 30), g_rand_int_range (rand, 4, 40), 1 + seed % 2,
       2 * g_rand_int_range (rand, 2, 7), g_rand_int_range (rand, 8, 90));
   g_autofree char *fields = g_strdup_printf (
-      "strategy=optim pp=%u vpp=%u %s seq=%d gbs=%u", stages, n_virtual,
-      extra ? "pp_first_layers=2" : "", g_rand_int_range (rand, 1, 12), ranks * (1 + seed % 3));
+      "strategy=optim pp=%u vpp=%u %s %s seq=%d gbs=%u", stages, n_virtual,
+      extra ? "pp_first_layers=2" : "", n_virtual == 1 && seed % 5 < 2 ? "pp_schedule=afab" : "",
+      g_rand_int_range (rand, 1, 12), ranks * (1 + seed % 3));
   case_open (c, model, ranks);
   case_set_plan (c, fields);
   for (guint i = 0; i < 8; i++)
@@ -171,7 +173,8 @@ START_TEST (stages_change_no_bit)
                                         "compute=fp32 pp=4",
                                         "compute=fp32 pp=2 pp_first_layers=1",
                                         "compute=bf16 pp=2 recompute=full",
-                                        "compute=bf16 pp=2 vpp=2" };
+                                        "compute=bf16 pp=2 vpp=2",
+                                        "compute=bf16 pp=2 pp_schedule=afab" };
   const gchar *common = _i / 2 % 2 == 0
                             ? "strategy=no_shard gbs=4 deterministic=on"
                             : "strategy=no_shard gbs=4 deterministic=on hidden_dropout=0.2";
@@ -400,7 +403,7 @@ main (void)
   tcase_set_timeout (tcase, 300);
   test_add_run_share (tcase, random_pipelines_are_near_the_cpu, SEEDS);
   test_add_runs (tcase, stages_of_split_layers_are_near_the_cpu, 6);
-  test_add_runs (tcase, stages_change_no_bit, 12);
+  test_add_runs (tcase, stages_change_no_bit, 14);
   tcase_add_test (tcase, a_checkpoint_goes_on_with_other_stages);
   test_add_runs (tcase, a_missing_wait_is_found, 12);
   test_add_runs (tcase, a_trade_that_fails_is_told, 10);

@@ -6,7 +6,6 @@
 G_BEGIN_DECLS
 
 #define MOST_STAGES 16
-#define EXPERTS ",experts=4,topk=2,expert_ffn=32,dense_layers=1,moe_every=1"
 
 typedef struct
 {
@@ -18,132 +17,11 @@ typedef struct
   SimCost *costs[MOST_STAGES];
 } Pipeline;
 
-static inline gint64
-pipeline_some (GRand *rand, gint32 least, gint32 most)
-{
-  return g_rand_int_range (rand, least, most + 1);
-}
-
-/* A random plan with pipeline stages; NULL: it is not legal, or does not divide the devices. */
-static inline PlanCase *
-pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
-               const PlanCluster *cluster)
-{
-  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 7);
-  static const char *const stacks[] = { "megatron", "nanotron", "native" };
-  static const char *const strategies[]
-      = { "no_shard", "optim", "optim_grads", "optim_grads_params" };
-  const gboolean is_torch = seed / 1000 % 7 == 3;
-  const char *stack = is_torch         ? "fsdp2"
-                      : is_interleaved ? g_rand_int_range (rand, 0, 3) == 0 ? "native" : "megatron"
-                                       : stacks[g_rand_int_range (rand, 0, 3)];
-  const gboolean is_native = g_str_equal (stack, "native");
-  const gint64 stages
-      = is_interleaved ? pipeline_some (rand, 2, 8) : 1 << pipeline_some (rand, 1, 3);
-  const gint64 mbs = pipeline_some (rand, 1, 2), tp = g_rand_boolean (rand) ? 2 : 1;
-  const gint64 n_virtual = is_interleaved ? pipeline_some (rand, 2, 4) : 1;
-  const gint64 group = stages + (pipeline_some (rand, 0, 2) == 0 ? pipeline_some (rand, 0, 3) : 0);
-  const gint64 m = is_interleaved ? group * pipeline_some (rand, 1, 10)
-                                  : stages - 1 + pipeline_some (rand, 0, 19);
-  const gint64 devices = plan_cluster_devices (cluster);
-  static const char *const recomputes[] = { "none", "full", "selective" };
-  static const char *const formats[]
-      = { " compute=fp8-delayed", " compute=fp8-delayed param_gather=fp8",
-          " compute=fp8-tensorwise param_gather=fp8", " compute=fp8-blockwise param_gather=fp8",
-          " compute=mxfp8 param_gather=mxfp8" };
-  static const char *const settings[]
-      = { " loss_chunks=2", " compile=on", " compute=fp8-tensorwise grad_comm=bf16" };
-  static const char *const counts[] = { "",
-                                        " pp_count_embedding=on pp_count_loss=on",
-                                        " pp_count_loss=on",
-                                        " pp_count_embedding=on",
-                                        " pp_last_short=2",
-                                        " pp_count_embedding=on pp_last_short=3" };
-  g_autofree char *of_group = is_interleaved && group > stages
-                                  ? g_strdup_printf (" pp_group=%" G_GINT64_FORMAT, group)
-                                  : g_strdup ("");
-  if (devices % (stages * tp) != 0 || m == 0)
-    return NULL;
-  const gint64 gbs = m * mbs * devices / stages / tp;
-  g_autofree char *words = g_strdup_printf (
-      "stack=%s%s pp=%" G_GINT64_FORMAT " vpp=%" G_GINT64_FORMAT " tp=%" G_GINT64_FORMAT
-      " mbs=%" G_GINT64_FORMAT " gbs=%" G_GINT64_FORMAT " seq=%" G_GINT64_FORMAT
-      " strategy=%s recompute=%s%s%s%s%s%s",
-      stack,
-      (is_interleaved || is_torch) && !is_native && g_rand_boolean (rand) ? "@2025-06-01" : "",
-      stages, n_virtual, tp, mbs, gbs, model->max_seq,
-      strategies[is_torch ? 2 : g_rand_int_range (rand, 0, is_native ? 4 : 2)],
-      recomputes[g_rand_int_range (rand, 0, is_torch ? 2 : 3)],
-      is_torch                ? settings[g_rand_int_range (rand, 0, 3)]
-      : g_rand_boolean (rand) ? ""
-                              : " overlap_grad_reduce=off overlap_param_gather=off",
-      is_torch || g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
-      g_str_equal (stack, "nanotron") ? ""
-                                      : counts[g_rand_int_range (rand, 0, is_interleaved ? 6 : 4)],
-      model->experts > 0                             ? g_rand_boolean (rand) ? " ep=2" : ""
-      : !is_torch && pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
-                                                     : "");
-  const Plan plan = test_plan (words);
-  return plan_case_new (model, cluster, &plan, NULL, NULL);
-}
-
 /* Makes the first legal pipeline from that seed on. Odd seeds have models so wide that a product
  * takes longer than the host needs to issue it. Some have an output layer that costs more than a
  * stage, so that nanotron puts the loss, or the cast of logits to fp32, on a stage by itself. */
-static inline void
-pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved)
-{
-  const int scale = seed % 2 ? 64 : 1;
-  *self = (Pipeline){ 0 };
-  for (guint try = 0; !self->of; try++)
-    {
-      g_autoptr (GRand) rand = g_rand_new_with_seed (seed * 1000 + try);
-      g_clear_pointer (&self->model, plan_model_free);
-      g_clear_pointer (&self->cluster, plan_cluster_free);
-      g_autofree char *spec = g_strdup_printf (
-          "layers=%d,hidden=%d,ffn=%d,heads=4,kv_heads=%d,vocab=%d,max_seq=%d,tied=%s%s%s",
-          is_interleaved ? 12 * g_rand_int_range (rand, 1, 5) - (g_rand_boolean (rand) ? 2 : 0)
-                         : g_rand_int_range (rand, 2, 17),
-          64 * scale, 32 * scale * g_rand_int_range (rand, 1, 5), g_rand_boolean (rand) ? 4 : 2,
-          64 * scale * g_rand_int_range (rand, 1, 20) * (seed % 3 == 0 && !is_interleaved ? 3 : 1),
-          64 * scale, g_rand_boolean (rand) ? "on" : "off",
-          g_rand_boolean (rand) ? "" : ",window=16,window_every=2",
-          seed % 4 != 1                                  ? ""
-          : try % 2 && (is_interleaved || seed % 8 == 1) ? EXPERTS ",mtp=1"
-          : is_interleaved                               ? EXPERTS
-                                                         : "");
-      const int n_nodes = g_rand_int_range (rand, 1, is_interleaved ? 7 : 4);
-      g_autofree char *nodes
-          = g_strdup_printf ("%s:%d", seed % 5 == 4 ? "dgx-b200" : "dgx-h100", n_nodes);
-      self->model = plan_model_new (spec, NULL);
-      self->cluster = plan_cluster_new (nodes, NULL);
-      ck_assert (self->model && self->cluster);
-      self->of = pipeline_case (seed * 1000 + try, is_interleaved, self->model, self->cluster);
-    }
-  self->n = (guint)self->of->plan.value[PLAN_PP];
-  for (guint i = 0; i < self->n; i++)
-    {
-      g_autoptr (GError) error = NULL;
-      self->schedules[i]
-          = test_lower (self->of, i * (guint)plan_cluster_devices (self->cluster) / self->n);
-      const SimCostInput input = sim_cost_input (self->of, self->schedules[i]);
-      self->costs[i] = sim_cost_new (&input, &error);
-      ck_assert_msg (self->costs[i] != NULL, "%s", error ? error->message : "");
-    }
-}
-
-static inline void
-pipeline_clear (Pipeline *self)
-{
-  for (guint i = 0; i < self->n; i++)
-    {
-      plan_schedule_free (self->schedules[i]);
-      sim_cost_free (self->costs[i]);
-    }
-  plan_case_free (self->of);
-  plan_model_free (self->model);
-  plan_cluster_free (self->cluster);
-}
+void pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved);
+void pipeline_clear (Pipeline *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pipeline, pipeline_clear)
 
 G_END_DECLS

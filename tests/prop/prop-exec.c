@@ -248,7 +248,11 @@ widen_plan (Case *c, int seed)
                 = MAX (plan.value[PLAN_SEQ] / plan.value[PLAN_TP], 1) * plan.value[PLAN_TP];
         }
       else if (i == 1 && stages_of ((guint)seed) > 1)
-        set_stages (&plan, c->model, stages_of ((guint)seed), c->ranks);
+        {
+          set_stages (&plan, c->model, stages_of ((guint)seed), c->ranks);
+          if (plan.value[PLAN_VPP] == 1 && seed % 3 == 1)
+            plan.value[PLAN_PP_SCHEDULE] = PLAN_PP_SCHEDULE_AFAB;
+        }
       else if (i == 2 && is_square ((guint)seed))
         {
           plan.value[PLAN_SEQ] = 128;
@@ -610,7 +614,7 @@ END_TEST
 START_TEST (every_kind_of_stages_is_run)
 {
   guint interleaved = 0, staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0,
-        again = 0, split = 0, dropped = 0;
+        again = 0, split = 0, dropped = 0, afab = 0;
   for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
     {
       Case c;
@@ -621,6 +625,7 @@ START_TEST (every_kind_of_stages_is_run)
       deep += value[PLAN_PP] > 2;
       split += value[PLAN_PP] > 1 && value[PLAN_TP] > 1;
       interleaved += value[PLAN_VPP] > 1;
+      afab += value[PLAN_PP_SCHEDULE] == PLAN_PP_SCHEDULE_AFAB;
       dropped += value[PLAN_VPP] > 1 && value[PLAN_HIDDEN_DROPOUT] > 0;
       narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
       again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
@@ -630,6 +635,7 @@ START_TEST (every_kind_of_stages_is_run)
   ck_assert_uint_gt (deep, 3);
   ck_assert_uint_gt (split, 3);
   ck_assert_uint_gt (interleaved, 1);
+  ck_assert_uint_gt (afab, 5);
   ck_assert_uint_gt (dropped, 0);
   ck_assert_uint_gt (narrow, 3);
   ck_assert_uint_gt (again, 3);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pipelines: which stage holds which parameters, that exchanges pair up, and how long a step takes.
- * The oracle of times knows only which forward and backward pass waits for which exchange. */
+/* Pipelines: that exchanges pair up, and how long a step takes. The oracle of times knows only
+ * which forward and backward pass waits for which exchange. */
 #include "config.h"
 
 #include "planner/plan/stages.h"
@@ -25,13 +25,28 @@ typedef struct
 {
   gint64 n, m, c;
   gint64 forward[MOST], backward[MOST];
+  gboolean is_afab; /* all forward passes come before all backward passes */
 } Times;
 
 /* What a stage does, in order: 'F' and 'B', and exchanges with the stage before ('u') or behind
- * ('d'). Written down pass by pass, as the schedule of Megatron-LM is described. */
+ * ('d'). Written down pass by pass, as nanotron's AllForwardAllBackwardPipelineEngine does it. */
+static char *
+write_down_afab (const Times *t, gint64 r)
+{
+  GString *text = g_string_new (NULL);
+  for (gint64 i = 0; i < t->m; i++)
+    g_string_append (text, r == 0 ? "Fd" : r == t->n - 1 ? "uF" : "uFd");
+  for (gint64 i = 0; i < t->m; i++)
+    g_string_append (text, r == 0 ? "dB" : r == t->n - 1 ? "Bu" : "dBu");
+  return g_string_free (text, FALSE);
+}
+
+/* The same as the schedule of Megatron-LM is described. */
 static char *
 write_down (const Times *t, gint64 r)
 {
+  if (t->is_afab)
+    return write_down_afab (t, r);
   const gint64 ahead = MIN (t->n - 1 - r, t->m), left = t->m - ahead;
   const gboolean is_first = r == 0, is_last = r == t->n - 1;
   GString *text = g_string_new (NULL);
@@ -94,11 +109,11 @@ START_TEST (the_oracle_knows_its_numbers)
     Times times;
     gint64 step;
   } known[] = {
-    { { 3, 7, 2, { 20, 19, 20 }, { 30, 22, 35 } }, 496 },
-    { { 4, 4, 2, { 11, 8, 20, 5 }, { 38, 36, 22, 23 } }, 309 },
-    { { 4, 12, 2, { 5, 19, 13, 12 }, { 28, 40, 13, 38 } }, 835 },
-    { { 5, 3, 2, { 15, 5, 5, 5, 5 }, { 40, 38, 22, 31, 16 } }, 282 },
-    { { 2, 4, 2, { 9, 7 }, { 18, 13 } }, 131 },
+    { { 3, 7, 2, { 20, 19, 20 }, { 30, 22, 35 }, FALSE }, 496 },
+    { { 4, 4, 2, { 11, 8, 20, 5 }, { 38, 36, 22, 23 }, FALSE }, 309 },
+    { { 4, 12, 2, { 5, 19, 13, 12 }, { 28, 40, 13, 38 }, FALSE }, 835 },
+    { { 5, 3, 2, { 15, 5, 5, 5, 5 }, { 40, 38, 22, 31, 16 }, FALSE }, 282 },
+    { { 2, 4, 2, { 9, 7 }, { 18, 13 }, FALSE }, 131 },
   };
   for (guint i = 0; i < G_N_ELEMENTS (known); i++)
     ck_assert_int_eq (time_slowly (&known[i].times), known[i].step);
@@ -240,7 +255,10 @@ simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
 START_TEST (a_step_takes_what_the_oracle_says)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  Times t = { .n = g_rand_int_range (rand, 2, 9), .m = g_rand_int_range (rand, 1, 25), .c = 3 };
+  Times t = { .n = g_rand_int_range (rand, 2, 9),
+              .m = g_rand_int_range (rand, 1, 25),
+              .c = 3,
+              .is_afab = _i % 4 == 1 };
   PlanSchedule *schedules[MOST];
   SimCost *costs[MOST];
   for (gint64 r = 0; r < t.n; r++)
@@ -280,6 +298,63 @@ START_TEST (the_closed_form_holds)
 }
 END_TEST
 
+/* All forward and then all backward passes of equal stages take the same slots: m + n - 1 forward
+ * ones, then as many backward ones, of which each stage idles in n - 1 of either. Beside them there
+ * is one exchange per slot and link of the way that is filled, on which all others wait. */
+START_TEST (the_closed_form_of_afab_holds)
+{
+  const gint64 n = 2 + _i % 7, m = 1 + _i / 7;
+  Times t = { .n = n, .m = m, .c = 0, .is_afab = TRUE };
+  for (gint64 r = 0; r < n; r++)
+    {
+      t.forward[r] = 14;
+      t.backward[r] = 30;
+    }
+  const gint64 step = time_slowly (&t), busy = m * 44;
+  ck_assert_int_eq (step, (m + n - 1) * 44);
+  ck_assert_int_eq ((step - busy) * (m + n - 1), step * (n - 1)); /* the bubble's share */
+  t.c = 2;
+  ck_assert_int_eq (time_slowly (&t),
+                    (m + n - 1) * 44 + 2 * t.c * (n == 2 ? m : n - 1 + 2 * (m - 1)));
+  t.is_afab = FALSE;
+  t.c = 0;
+  ck_assert_int_eq (time_slowly (&t), step);
+}
+END_TEST
+
+/* A stage of a lowered plan has all forward passes before its first backward pass, and holds the
+ * activations of all micro batches then; with the same costs 1F1B takes as long, up to exchanges.
+ */
+START_TEST (afab_holds_all_micro_batches)
+{
+  static const char *const words[]
+      = { "stack=native strategy=no_shard", "stack=nanotron strategy=optim",
+          "stack=fsdp2 strategy=optim_grads" };
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=8,hidden=64,ffn=128,heads=4,vocab=128,max_seq=64,tied=off", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (words); i++)
+    for (guint rank = 0; rank < 8; rank += 2)
+      {
+        g_autofree char *all = g_strconcat (words[i], " pp=4 gbs=14 seq=64 pp_schedule=afab", NULL);
+        g_autoptr (PlanCase) of = test_case (model, cluster, all);
+        g_autoptr (PlanSchedule) schedule = test_lower (of, rank);
+        gint64 forward = 0, backward = 0;
+        PlanCursor cursor;
+        plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+        for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+          {
+            forward += op->kind == PLAN_OP_ATTENTION;
+            backward += op->kind == PLAN_OP_ATTENTION_BWD;
+            ck_assert (op->kind != PLAN_OP_ATTENTION || backward == 0);
+          }
+        ck_assert_int_ge (forward, 7);
+        ck_assert_int_eq (forward, backward);
+        ck_assert_int_eq (plan_stage_held (&of->plan, rank / 2, 7), 7);
+      }
+}
+END_TEST
+
 START_TEST (the_fast_simulation_equals_that_of_all_ops)
 {
   g_auto (Pipeline) p = { 0 };
@@ -290,152 +365,6 @@ START_TEST (the_fast_simulation_equals_that_of_all_ops)
   const gboolean drains
       = stack == PLAN_STACK_MEGATRON || (stack == PLAN_STACK_NANOTRON && !is_whole);
   simulate_both (p.schedules, p.costs, p.n, p.of->stack, drains, _i);
-}
-END_TEST
-
-/* Every layer, the embedding and the output layer are on one stage. The embedding has a copy where
- * the output layer is on another stage and shares its matrix, or a prediction module reads it. */
-START_TEST (every_parameter_is_on_one_stage)
-{
-  g_auto (Pipeline) p = { 0 };
-  pipeline_init (&p, (guint)_i, FALSE);
-  guint64 parameters = 0;
-  gint64 next = 0, heads = 0, casts = 0, losses = 0;
-  for (guint i = 0; i < p.n; i++)
-    {
-      const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
-      const PlanModel part = plan_stage_model (&stage, p.model);
-      ck_assert_int_eq (stage.first, next);
-      ck_assert_int_eq (stage.has_embedding, i == 0);
-      ck_assert_int_eq (stage.has_loss, i == p.n - 1);
-      ck_assert (!stage.has_head || next + stage.layers - stage.modules == p.model->layers);
-      ck_assert (!stage.has_cast || heads + stage.has_head == 1);
-      heads += stage.has_head, casts += stage.has_cast, losses += stage.has_loss;
-      parameters += plan_model_parameters (&part);
-      next += stage.layers - stage.modules;
-      for (gint64 layer = 0; layer < stage.layers - stage.modules; layer++)
-        ck_assert_uint_eq (plan_model_layer_kind (&part, layer, 64),
-                           plan_model_layer_kind (p.model, stage.first + layer, 64));
-    }
-  ck_assert_int_eq (next, p.model->layers);
-  ck_assert (heads == 1 && casts == 1 && losses == 1);
-  const PlanStage first = plan_stage_of (p.model, p.of->stack, &p.of->plan, 0);
-  const gboolean has_copy = !first.has_head && (p.model->tied_embeddings || p.model->mtp > 0);
-  ck_assert_uint_eq (parameters,
-                     plan_model_parameters (p.model) + plan_model_mtp_parameters (p.model)
-                         + (has_copy ? (guint64)(p.model->vocab * p.model->hidden) : 0));
-}
-END_TEST
-
-static int
-compare_offsets (gconstpointer a, gconstpointer b)
-{
-  const guint64 x = *(const guint64 *)a, y = *(const guint64 *)b;
-  return x < y ? -1 : x > y;
-}
-
-/* Prints offsets in a bucket in ascending order, each once. */
-static char *
-describe_offsets (GArray *offsets)
-{
-  GString *text = g_string_new (NULL);
-  guint64 last = G_MAXUINT64;
-  g_array_sort (offsets, compare_offsets);
-  for (guint i = 0; i < offsets->len; i++)
-    {
-      const guint64 at = g_array_index (offsets, guint64, i);
-      if (at != last)
-        g_string_append_printf (text, " %" G_GUINT64_FORMAT, at);
-      last = at;
-    }
-  return g_string_free (text, FALSE);
-}
-
-static int
-compare_texts (gconstpointer a, gconstpointer b)
-{
-  return strcmp (*(char *const *)a, *(char *const *)b);
-}
-
-/* Prints a line for each bucket that has any offsets; lines are sorted. */
-static char *
-describe_all (GArray **offsets, guint n)
-{
-  g_autoptr (GPtrArray) lines = g_ptr_array_new_with_free_func (g_free);
-  for (guint i = 0; i < n; i++)
-    {
-      if (offsets[i]->len > 0)
-        g_ptr_array_add (lines, describe_offsets (offsets[i]));
-      g_array_unref (offsets[i]);
-    }
-  g_ptr_array_sort (lines, compare_texts);
-  g_ptr_array_add (lines, NULL);
-  return g_strjoinv ("\n", (char **)lines->pdata);
-}
-
-static GArray **
-new_offsets (guint n)
-{
-  GArray **offsets = g_new (GArray *, n);
-  for (guint i = 0; i < n; i++)
-    offsets[i] = g_array_new (FALSE, FALSE, sizeof (guint64));
-  return offsets;
-}
-
-/* Prints where parameters lie in each bucket. */
-static char *
-describe_parameters (const PlanBuckets *buckets)
-{
-  g_autofree GArray **offsets = new_offsets (buckets->n);
-  for (guint p = 0; p < buckets->n_all; p++)
-    g_array_append_val (offsets[buckets->number[p]], buckets->offset[p]);
-  return describe_all (offsets, buckets->n);
-}
-
-/* Prints at which offsets compute ops read each buffer of weights. */
-static char *
-describe_reads (const PlanSchedule *schedule)
-{
-  const guint n = plan_schedule_n_buffer_ids (schedule);
-  g_autofree GArray **offsets = new_offsets (n);
-  PlanCursor cursor;
-  const PlanOp *op;
-  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
-  while ((op = plan_cursor_next (&cursor)))
-    for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
-      {
-        const PlanRef *ref = &op->refs[i];
-        if (ref->array < 0 || plan_op_ref_access (op->kind, i) != 'r'
-            || plan_op_class (op->kind) != PLAN_CLASS_COMPUTE)
-          continue;
-        const guint64 at = (guint64)plan_cursor_at (&cursor, ref);
-        const PlanCategory category = plan_schedule_buffer (schedule, (guint)ref->array)->category;
-        if (category == PLAN_CATEGORY_WEIGHTS || category == PLAN_CATEGORY_GATHERED)
-          g_array_append_val (offsets[plan_cursor_buffer (&cursor, ref)], at);
-      }
-  return describe_all (offsets, n);
-}
-
-/* Repeats over layers that share a bucket, or have one each, read each parameter where it lies. */
-START_TEST (parameters_are_read_where_they_lie)
-{
-  g_auto (Pipeline) p = { 0 };
-  pipeline_init (&p, (guint)_i, _i % 2);
-  for (guint i = 0; i < p.n && p.model->experts == 0; i++)
-    {
-      const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
-      const PlanModel part = plan_stage_model (&stage, p.model);
-      PlanLayout layout;
-      plan_layout_init (&layout, &part, p.of->stack, &p.of->plan,
-                        plan_data_parallel (&p.of->plan, p.cluster));
-      if (!layout.by_size)
-        continue;
-      g_auto (PlanBuckets) buckets = { 0 };
-      plan_buckets_init (&buckets, &part, &layout.rule);
-      g_autofree char *wanted = describe_parameters (&buckets);
-      g_autofree char *found = describe_reads (p.schedules[i]);
-      ck_assert_str_eq (found, wanted);
-    }
 }
 END_TEST
 
@@ -526,102 +455,6 @@ START_TEST (later_stages_reduce_when_their_stack_does)
 }
 END_TEST
 
-/* The stages of a model whose output layer costs exactly as much as four layers, in nanotron's way,
- * and evenly. */
-START_TEST (layers_are_dealt_out)
-{
-  g_autoptr (PlanModel) model
-      = plan_model_new ("layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64", NULL);
-  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  const struct
-  {
-    const char *words;
-    gint64 layers[8];
-  } known[] = {
-    { "stack=nanotron strategy=optim pp=2 gbs=8", { 11, 5 } },
-    { "stack=nanotron strategy=optim pp=2 gbs=8 pp_first_layers=10", { 10, 6 } },
-    { "stack=megatron strategy=optim pp=4 gbs=8", { 4, 4, 4, 4 } },
-    { "stack=megatron strategy=optim pp=4 gbs=8 pp_first_layers=3 pp_last_layers=1",
-      { 3, 6, 6, 1 } },
-    { "stack=megatron strategy=optim pp=4 gbs=8 pp_last_layers=1", { 5, 5, 5, 1 } },
-    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8 pp_last_layers=1", { 5, 5, 5, 1 } },
-    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8", { 4, 4, 4, 4 } },
-    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8 pp_count_loss=on", { 5, 4, 4, 3 } },
-    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8 pp_count_embedding=on pp_count_loss=on",
-      { 4, 5, 4, 3 } },
-    { "stack=fsdp2 strategy=optim_grads pp=8 gbs=8 pp_count_embedding=on pp_count_loss=on",
-      { 2, 3, 2, 2, 2, 2, 2, 1 } },
-  };
-  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
-    {
-      g_autoptr (PlanCase) of = test_case (model, cluster, known[i].words);
-      for (gint64 s = 0; s < of->plan.value[PLAN_PP]; s++)
-        ck_assert_int_eq (plan_stage_of (model, of->stack, &of->plan, s).layers,
-                          known[i].layers[s]);
-    }
-}
-END_TEST
-
-/* nanotron's blocks on the last stages: of a model of 16 layers whose output layer costs as much as
- * four layers, and of one of 32 layers where it costs as much as 2.2. The output layer, the cast
- * and the loss may be on stages without layers. */
-START_TEST (blocks_behind_layers_are_dealt_out)
-{
-  const struct
-  {
-    const char *model;
-    gint64 stages, layers[8]; /* of the last eight */
-    const char *behind[8];    /* output layer, cast and loss */
-    gboolean leaves_one_empty;
-  } known[] = {
-    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
-      4,
-      { 0, 0, 0, 0, 6, 5, 5, 0 },
-      { "", "", "", "", "", "", "", "hcl" },
-      FALSE },
-    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
-      8,
-      { 3, 3, 2, 3, 2, 3, 0, 0 },
-      { "", "", "", "", "", "", "h", "cl" },
-      FALSE },
-    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
-      16,
-      { 1, 1, 1, 2, 0, 0, 0, 0 },
-      { "", "", "", "", "h", "c", "l", "" },
-      TRUE },
-    { "layers=32,hidden=4096,ffn=14336,heads=32,vocab=131072,max_seq=64",
-      16,
-      { 2, 2, 2, 2, 2, 2, 2, 0 },
-      { "", "", "", "", "", "", "h", "cl" },
-      FALSE },
-    { "layers=32,hidden=4096,ffn=14336,heads=32,vocab=131072,max_seq=64",
-      32,
-      { 1, 1, 1, 1, 2, 0, 0, 0 },
-      { "", "", "", "", "", "h", "c", "l" },
-      FALSE },
-  };
-  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
-    {
-      g_autoptr (PlanModel) model = plan_model_new (known[i].model, NULL);
-      Plan plan = test_plan ("stack=nanotron strategy=optim gbs=64");
-      plan.value[PLAN_PP] = known[i].stages;
-      const PlanStack *nanotron = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
-      for (gint64 s = MAX (known[i].stages - 8, 0); s < known[i].stages; s++)
-        {
-          const gint64 at = s - known[i].stages + 8;
-          const PlanStage stage = plan_stage_of (model, nanotron, &plan, s);
-          g_autofree char *behind
-              = g_strconcat (stage.has_head ? "h" : "", stage.has_cast ? "c" : "",
-                             stage.has_loss ? "l" : "", NULL);
-          ck_assert_int_eq (stage.layers, known[i].layers[at]);
-          ck_assert_str_eq (behind, known[i].behind[at]);
-        }
-      ck_assert_int_eq (plan_stages_leave_one_empty (model, nanotron, &plan),
-                        known[i].leaves_one_empty);
-    }
-}
-END_TEST
-
 /* FLOPs of all ops of a step. */
 static double
 flops_of (const PlanSchedule *schedule)
@@ -654,6 +487,7 @@ START_TEST (stages_compute_what_one_does)
     }
   plan.value[PLAN_GBS] *= plan.value[PLAN_PP];
   plan.value[PLAN_PP] = 1;
+  plan.value[PLAN_PP_SCHEDULE] = PLAN_PP_SCHEDULE_1F1B;
   plan.value[PLAN_PP_FIRST_LAYERS] = plan.value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
   plan.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   plan.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
@@ -709,14 +543,12 @@ main (void)
   tcase_set_timeout (tcase, 1800);
   tcase_add_test (tcase, the_oracle_knows_its_numbers);
   tcase_add_loop_test (tcase, the_closed_form_holds, 0, 60);
-  tcase_add_test (tcase, layers_are_dealt_out);
+  tcase_add_loop_test (tcase, the_closed_form_of_afab_holds, 0, 70);
+  tcase_add_test (tcase, afab_holds_all_micro_batches);
   tcase_add_test (tcase, later_stages_reduce_when_their_stack_does);
-  tcase_add_test (tcase, blocks_behind_layers_are_dealt_out);
   test_add_share (tcase, a_step_takes_what_the_oracle_says, 200);
   test_add_share (tcase, the_fast_simulation_equals_that_of_all_ops, 60);
-  test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, stages_compute_what_one_does, 40);
-  test_add_share (tcase, parameters_are_read_where_they_lie, 60);
   test_add_share (tcase, what_is_sent_is_received, 40);
   test_add_share (tcase, every_stage_issues_alike, 40);
   suite_add_tcase (suite, tcase);

@@ -335,7 +335,8 @@ START_TEST (stages_may_split_experts)
 {
   static const char *const splits[]
       = { "ep=2 pp=2 strategy=optim", "pp=2 strategy=no_shard",
-          "ep=2 pp=2 strategy=optim_grads_params", "ep=2 pp=4 strategy=optim_grads" };
+          "ep=2 pp=2 strategy=optim_grads_params", "ep=2 pp=4 strategy=optim_grads",
+          "ep=2 pp=2 strategy=optim mbs=1 pp_schedule=afab" };
   static const char *const experts[]
       = { "family=mixtral,layers=4,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,"
           "max_seq=16,experts=6,topk=2",
@@ -526,7 +527,7 @@ main (void)
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 10);
   test_add_runs (tcase, quantised_products_may_be_split, 24);
-  test_add_runs (tcase, stages_may_split_experts, 16);
+  test_add_runs (tcase, stages_may_split_experts, 20);
   test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);
   tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 4);

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which stage of a pipeline holds which layers and parameters. */
+#include "config.h"
+
+#include "planner/plan/stages.h"
+#include "tests/prop/pipelines.h"
+#include "tests/share.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every layer, the embedding and the output layer are on one stage. The embedding has a copy where
+ * the output layer is on another stage and shares its matrix, or a prediction module reads it. */
+START_TEST (every_parameter_is_on_one_stage)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i, FALSE);
+  guint64 parameters = 0;
+  gint64 next = 0, heads = 0, casts = 0, losses = 0;
+  for (guint i = 0; i < p.n; i++)
+    {
+      const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
+      const PlanModel part = plan_stage_model (&stage, p.model);
+      ck_assert_int_eq (stage.first, next);
+      ck_assert_int_eq (stage.has_embedding, i == 0);
+      ck_assert_int_eq (stage.has_loss, i == p.n - 1);
+      ck_assert (!stage.has_head || next + stage.layers - stage.modules == p.model->layers);
+      ck_assert (!stage.has_cast || heads + stage.has_head == 1);
+      heads += stage.has_head, casts += stage.has_cast, losses += stage.has_loss;
+      parameters += plan_model_parameters (&part);
+      next += stage.layers - stage.modules;
+      for (gint64 layer = 0; layer < stage.layers - stage.modules; layer++)
+        ck_assert_uint_eq (plan_model_layer_kind (&part, layer, 64),
+                           plan_model_layer_kind (p.model, stage.first + layer, 64));
+    }
+  ck_assert_int_eq (next, p.model->layers);
+  ck_assert (heads == 1 && casts == 1 && losses == 1);
+  const PlanStage first = plan_stage_of (p.model, p.of->stack, &p.of->plan, 0);
+  const gboolean has_copy = !first.has_head && (p.model->tied_embeddings || p.model->mtp > 0);
+  ck_assert_uint_eq (parameters,
+                     plan_model_parameters (p.model) + plan_model_mtp_parameters (p.model)
+                         + (has_copy ? (guint64)(p.model->vocab * p.model->hidden) : 0));
+}
+END_TEST
+
+static int
+compare_offsets (gconstpointer a, gconstpointer b)
+{
+  const guint64 x = *(const guint64 *)a, y = *(const guint64 *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Prints offsets in a bucket in ascending order, each once. */
+static char *
+describe_offsets (GArray *offsets)
+{
+  GString *text = g_string_new (NULL);
+  guint64 last = G_MAXUINT64;
+  g_array_sort (offsets, compare_offsets);
+  for (guint i = 0; i < offsets->len; i++)
+    {
+      const guint64 at = g_array_index (offsets, guint64, i);
+      if (at != last)
+        g_string_append_printf (text, " %" G_GUINT64_FORMAT, at);
+      last = at;
+    }
+  return g_string_free (text, FALSE);
+}
+
+static int
+compare_texts (gconstpointer a, gconstpointer b)
+{
+  return strcmp (*(char *const *)a, *(char *const *)b);
+}
+
+/* Prints a line for each bucket that has any offsets; lines are sorted. */
+static char *
+describe_all (GArray **offsets, guint n)
+{
+  g_autoptr (GPtrArray) lines = g_ptr_array_new_with_free_func (g_free);
+  for (guint i = 0; i < n; i++)
+    {
+      if (offsets[i]->len > 0)
+        g_ptr_array_add (lines, describe_offsets (offsets[i]));
+      g_array_unref (offsets[i]);
+    }
+  g_ptr_array_sort (lines, compare_texts);
+  g_ptr_array_add (lines, NULL);
+  return g_strjoinv ("\n", (char **)lines->pdata);
+}
+
+static GArray **
+new_offsets (guint n)
+{
+  GArray **offsets = g_new (GArray *, n);
+  for (guint i = 0; i < n; i++)
+    offsets[i] = g_array_new (FALSE, FALSE, sizeof (guint64));
+  return offsets;
+}
+
+/* Prints where parameters lie in each bucket. */
+static char *
+describe_parameters (const PlanBuckets *buckets)
+{
+  g_autofree GArray **offsets = new_offsets (buckets->n);
+  for (guint p = 0; p < buckets->n_all; p++)
+    g_array_append_val (offsets[buckets->number[p]], buckets->offset[p]);
+  return describe_all (offsets, buckets->n);
+}
+
+/* Prints at which offsets compute ops read each buffer of weights. */
+static char *
+describe_reads (const PlanSchedule *schedule)
+{
+  const guint n = plan_schedule_n_buffer_ids (schedule);
+  g_autofree GArray **offsets = new_offsets (n);
+  PlanCursor cursor;
+  const PlanOp *op;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  while ((op = plan_cursor_next (&cursor)))
+    for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+      {
+        const PlanRef *ref = &op->refs[i];
+        if (ref->array < 0 || plan_op_ref_access (op->kind, i) != 'r'
+            || plan_op_class (op->kind) != PLAN_CLASS_COMPUTE)
+          continue;
+        const guint64 at = (guint64)plan_cursor_at (&cursor, ref);
+        const PlanCategory category = plan_schedule_buffer (schedule, (guint)ref->array)->category;
+        if (category == PLAN_CATEGORY_WEIGHTS || category == PLAN_CATEGORY_GATHERED)
+          g_array_append_val (offsets[plan_cursor_buffer (&cursor, ref)], at);
+      }
+  return describe_all (offsets, n);
+}
+
+/* Repeats over layers that share a bucket, or have one each, read each parameter where it lies. */
+START_TEST (parameters_are_read_where_they_lie)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i, _i % 2);
+  for (guint i = 0; i < p.n && p.model->experts == 0; i++)
+    {
+      const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
+      const PlanModel part = plan_stage_model (&stage, p.model);
+      PlanLayout layout;
+      plan_layout_init (&layout, &part, p.of->stack, &p.of->plan,
+                        plan_data_parallel (&p.of->plan, p.cluster));
+      if (!layout.by_size)
+        continue;
+      g_auto (PlanBuckets) buckets = { 0 };
+      plan_buckets_init (&buckets, &part, &layout.rule);
+      g_autofree char *wanted = describe_parameters (&buckets);
+      g_autofree char *found = describe_reads (p.schedules[i]);
+      ck_assert_str_eq (found, wanted);
+    }
+}
+END_TEST
+
+/* The stages of a model whose output layer costs exactly as much as four layers, in nanotron's way,
+ * and evenly. */
+START_TEST (layers_are_dealt_out)
+{
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  const struct
+  {
+    const char *words;
+    gint64 layers[8];
+  } known[] = {
+    { "stack=nanotron strategy=optim pp=2 gbs=8", { 11, 5 } },
+    { "stack=nanotron strategy=optim pp=2 gbs=8 pp_first_layers=10", { 10, 6 } },
+    { "stack=megatron strategy=optim pp=4 gbs=8", { 4, 4, 4, 4 } },
+    { "stack=megatron strategy=optim pp=4 gbs=8 pp_first_layers=3 pp_last_layers=1",
+      { 3, 6, 6, 1 } },
+    { "stack=megatron strategy=optim pp=4 gbs=8 pp_last_layers=1", { 5, 5, 5, 1 } },
+    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8 pp_last_layers=1", { 5, 5, 5, 1 } },
+    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8", { 4, 4, 4, 4 } },
+    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8 pp_count_loss=on", { 5, 4, 4, 3 } },
+    { "stack=fsdp2 strategy=optim_grads pp=4 gbs=8 pp_count_embedding=on pp_count_loss=on",
+      { 4, 5, 4, 3 } },
+    { "stack=fsdp2 strategy=optim_grads pp=8 gbs=8 pp_count_embedding=on pp_count_loss=on",
+      { 2, 3, 2, 2, 2, 2, 2, 1 } },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      g_autoptr (PlanCase) of = test_case (model, cluster, known[i].words);
+      for (gint64 s = 0; s < of->plan.value[PLAN_PP]; s++)
+        ck_assert_int_eq (plan_stage_of (model, of->stack, &of->plan, s).layers,
+                          known[i].layers[s]);
+    }
+}
+END_TEST
+
+/* nanotron's blocks on the last stages: of a model of 16 layers whose output layer costs as much as
+ * four layers, and of one of 32 layers where it costs as much as 2.2. The output layer, the cast
+ * and the loss may be on stages without layers. */
+START_TEST (blocks_behind_layers_are_dealt_out)
+{
+  const struct
+  {
+    const char *model;
+    gint64 stages, layers[8]; /* of the last eight */
+    const char *behind[8];    /* output layer, cast and loss */
+    gboolean leaves_one_empty;
+  } known[] = {
+    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
+      4,
+      { 0, 0, 0, 0, 6, 5, 5, 0 },
+      { "", "", "", "", "", "", "", "hcl" },
+      FALSE },
+    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
+      8,
+      { 3, 3, 2, 3, 2, 3, 0, 0 },
+      { "", "", "", "", "", "", "h", "cl" },
+      FALSE },
+    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
+      16,
+      { 1, 1, 1, 2, 0, 0, 0, 0 },
+      { "", "", "", "", "h", "c", "l", "" },
+      TRUE },
+    { "layers=32,hidden=4096,ffn=14336,heads=32,vocab=131072,max_seq=64",
+      16,
+      { 2, 2, 2, 2, 2, 2, 2, 0 },
+      { "", "", "", "", "", "", "h", "cl" },
+      FALSE },
+    { "layers=32,hidden=4096,ffn=14336,heads=32,vocab=131072,max_seq=64",
+      32,
+      { 1, 1, 1, 1, 2, 0, 0, 0 },
+      { "", "", "", "", "", "h", "c", "l" },
+      FALSE },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      g_autoptr (PlanModel) model = plan_model_new (known[i].model, NULL);
+      Plan plan = test_plan ("stack=nanotron strategy=optim gbs=64");
+      plan.value[PLAN_PP] = known[i].stages;
+      const PlanStack *nanotron = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+      for (gint64 s = MAX (known[i].stages - 8, 0); s < known[i].stages; s++)
+        {
+          const gint64 at = s - known[i].stages + 8;
+          const PlanStage stage = plan_stage_of (model, nanotron, &plan, s);
+          g_autofree char *behind
+              = g_strconcat (stage.has_head ? "h" : "", stage.has_cast ? "c" : "",
+                             stage.has_loss ? "l" : "", NULL);
+          ck_assert_int_eq (stage.layers, known[i].layers[at]);
+          ck_assert_str_eq (behind, known[i].behind[at]);
+        }
+      ck_assert_int_eq (plan_stages_leave_one_empty (model, nanotron, &plan),
+                        known[i].leaves_one_empty);
+    }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-stages");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 1800);
+  tcase_add_test (tcase, layers_are_dealt_out);
+  tcase_add_test (tcase, blocks_behind_layers_are_dealt_out);
+  test_add_share (tcase, every_parameter_is_on_one_stage, 40);
+  test_add_share (tcase, parameters_are_read_where_they_lie, 60);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
