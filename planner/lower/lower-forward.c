@@ -510,7 +510,7 @@ head_forward (PlanLower *self)
   if (self->policy.is_eval)
     {
       plan_lower_free (self, x);
-      plan_lower_free (self, ONE (head.stats));
+      plan_lower_free (self, plan_lower_kept_by_head (self, self->head.stats));
     }
   plan_lower_loss_forward (self);
 }

@@ -313,14 +313,17 @@ take_turn (Interleaved *self, gint64 i)
 
 /* How often the turns from `i` on recur: a repeat has as many turns as lead to the same row and the
  * same virtual stage. Turns with a virtual stage's first forward pass or its last backward pass are
- * left out, as these gather or reduce. */
+ * left out, as these gather or reduce, and so is a smaller last group. */
 static gint64
 rounds_from (const Interleaved *self, gint64 i)
 {
   const PlanLower *lower = self->lower;
   const gint64 n_virtual = lower->stage.n_virtual;
-  const gint64 forward_end = self->passes - 1 - self->ahead;
-  const gint64 backward_end = self->passes - plan_stage_group (lower->plan) * n_virtual;
+  const gint64 m = lower->place.micro_batches;
+  const gint64 whole = plan_stage_whole_groups (lower->plan, m) * n_virtual;
+  const gint64 forward_end = whole - 1 - self->ahead;
+  const gint64 backward_end
+      = whole < self->passes ? whole - 1 : whole - plan_stage_group (lower->plan) * n_virtual;
   const gint64 turns = MIN (forward_end, backward_end) - i;
   return turns > 0 ? turns / (lower->rows * n_virtual) : 0;
 }

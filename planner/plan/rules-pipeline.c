@@ -224,14 +224,6 @@ shards_shared_gradients (const PlanFacts *f)
          && plan_shards_grads (f->plan) && plan_data_parallel (f->plan, f->cluster) > 1;
 }
 
-/* If the last group is smaller, the last stage holds logits of several micro batches at once. */
-static gboolean
-groups_differ (const PlanFacts *f)
-{
-  return f->value[PLAN_VPP] > 1
-         && plan_micro_batches (f->plan, f->cluster) % plan_stage_group (f->plan) != 0;
-}
-
 static gboolean
 leaves_one_empty (const PlanFacts *f)
 {
@@ -330,9 +322,6 @@ static const PlanRuleEntry unbuilt[] = {
   { { "not-built-yet-shared-gradients", "on stack=native, stages that share the embedding (a model with tied embeddings) need gradients that "
       "stay whole in this version: strategy=no_shard or strategy=optim", LIMIT, PLAN_ERROR_UNSUPPORTED },
     shards_shared_gradients, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },
-  { { "not-built-yet-uneven-groups", "the micro batches of interleaved stages (vpp above 1) must be a multiple of pp_group, by default "
-      "pp, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    groups_differ, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_GROUP, PLAN_GBS, PLAN_MBS) },
   { { "not-built-yet-empty-stages", "a pipeline stage with neither layers nor the embedding or the output layer is not modelled by this version: "
       "use a smaller pp or vpp",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

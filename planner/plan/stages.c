@@ -285,14 +285,21 @@ plan_stage_passes (const Plan *plan, gint64 micro_batches)
   return micro_batches * plan->value[PLAN_VPP];
 }
 
+gint64
+plan_stage_whole_groups (const Plan *plan, gint64 micro_batches)
+{
+  return micro_batches - micro_batches % plan_stage_group (plan);
+}
+
 PlanStagePass
 plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at, gboolean is_backward)
 {
   const gint64 n_virtual = plan->value[PLAN_VPP];
-  const gint64 group = n_virtual > 1 ? plan_stage_group (plan) : micro_batches;
-  const gint64 inside = at % (group * n_virtual), turn = inside / group;
+  const gint64 most = n_virtual > 1 ? plan_stage_group (plan) : micro_batches;
+  const gint64 before = at / (most * n_virtual) * most, group = MIN (most, micro_batches - before);
+  const gint64 inside = at - before * n_virtual, turn = inside / group;
   return (PlanStagePass){ .virtual_stage = is_backward ? n_virtual - 1 - turn : turn,
-                          .micro_batch = at / (group * n_virtual) * group + inside % group };
+                          .micro_batch = before + inside % group };
 }
 
 gboolean

@@ -30,13 +30,15 @@ typedef struct
 
 /* The number of a stage's forward passes in a step, which is also that of its backward passes; and
  * the pass at place `at` of either. Groups of pp_group micro batches go through one virtual stage
- * after another: forward from the first to the last, backward from the last to the first. */
+ * after another: forward from the first to the last, backward from the last to the first. The last
+ * group may be smaller. */
 gint64 plan_stage_passes (const Plan *plan, gint64 micro_batches);
 PlanStagePass plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at,
                                gboolean is_backward);
 
-/* The number of micro batches in a group. */
+/* The number of micro batches in a group, and of those in groups of that size. */
 gint64 plan_stage_group (const Plan *plan);
+gint64 plan_stage_whole_groups (const Plan *plan, gint64 micro_batches);
 
 /* Whether a stage runs all forward passes of a step before the first backward pass. */
 gboolean plan_stage_is_afab (const Plan *plan);

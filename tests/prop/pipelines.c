@@ -30,7 +30,8 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
   const gint64 mbs = pipeline_some (rand, 1, 2), tp = g_rand_boolean (rand) ? 2 : 1;
   const gint64 n_virtual = is_interleaved ? pipeline_some (rand, 2, 4) : 1;
   const gint64 group = stages + (pipeline_some (rand, 0, 2) == 0 ? pipeline_some (rand, 0, 3) : 0);
-  const gint64 m = is_interleaved ? group * pipeline_some (rand, 1, 10)
+  const gint64 rest = group > stages && seed % 2 ? stages + seed / 2 % (group - stages) : 0;
+  const gint64 m = is_interleaved ? group * pipeline_some (rand, 1, 10) + rest
                                   : stages - 1 + pipeline_some (rand, 0, 19);
   const gint64 devices = plan_cluster_devices (cluster);
   static const char *const recomputes[] = { "none", "full", "selective" };

@@ -237,6 +237,66 @@ START_TEST (passes_come_in_the_order_that_is_described)
 }
 END_TEST
 
+/* Megatron-LM's own example of a smaller last group: two stages of two virtual stages each, five
+ * micro batches in groups of three (schedules.py, forward_backward_pipelining_with_interleaving).
+ */
+START_TEST (a_smaller_last_group_comes_last)
+{
+  static const gint64 micro_batches[] = { 0, 1, 2, 0, 1, 2, 3, 4, 3, 4 },
+                      chunks[] = { 0, 0, 0, 1, 1, 1, 0, 0, 1, 1 };
+  const Plan plan = test_plan ("stack=megatron strategy=optim pp=2 vpp=2 pp_group=3");
+  for (gint64 at = 0; at < 10; at++)
+    for (guint is_backward = 0; is_backward < 2; is_backward++)
+      {
+        const PlanStagePass pass = plan_stage_pass (&plan, 5, at, is_backward);
+        ck_assert_int_eq (pass.micro_batch, micro_batches[at]);
+        ck_assert_int_eq (pass.virtual_stage, is_backward ? 1 - chunks[at] : chunks[at]);
+      }
+}
+END_TEST
+
+/* The last stage has one set of logits at a time, but several where the last group is smaller: it
+ * runs as many forward passes ahead as before, which are those of more micro batches then. Logits
+ * are those that are held between the passes that are written down. Of the random pipelines some
+ * have such a group. */
+START_TEST (a_smaller_last_group_holds_more_logits)
+{
+  guint smaller = 0;
+  for (guint seed = 0; seed < 80; seed++)
+    {
+      g_auto (Pipeline) p = { 0 };
+      pipeline_init (&p, seed, TRUE);
+      const Times t = times_of (&p);
+      const PlanSchedule *last = p.schedules[p.n - 1];
+      gint64 held = 0, most = 0, logits = 0, kept = 0;
+      Pass passes[2 * MOST_PASSES];
+      const guint n = write_down (&t, p.n - 1, passes);
+      for (guint i = 0; i < n; i++)
+        if (passes[i].virtual_stage == t.n_virtual - 1)
+          {
+            held += passes[i].is_backward ? -1 : 1;
+            most = MAX (most, held);
+          }
+      ck_assert (most == 1 || t.m % t.group != 0);
+      smaller += most > 1;
+      PlanCursor cursor;
+      plan_cursor_start (&cursor, last, PLAN_SECTION_STEP);
+      for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+        {
+          const gboolean is_alloc = op->kind == PLAN_OP_ALLOC;
+          if ((!is_alloc && op->kind != PLAN_OP_FREE)
+              || strcmp (plan_schedule_buffer (last, (guint)op->refs[0].array)->name, "rstd_final")
+                     != 0)
+            continue;
+          kept += is_alloc ? 1 : -1;
+          logits = MAX (logits, kept);
+        }
+      ck_assert_int_eq (logits, most * (1 + p.model->mtp));
+    }
+  ck_assert_uint_gt (smaller, 4);
+}
+END_TEST
+
 /* Every layer, and every parameter outside the layers, is on one stage. The embedding alone is on
  * the last stage as well where it is tied, or where a prediction module reads it. */
 START_TEST (every_parameter_is_on_one_stage)
@@ -671,6 +731,8 @@ main (void)
   tcase_add_test (tcase, the_oracle_knows_its_numbers);
   tcase_add_loop_test (tcase, the_closed_form_holds, 0, 63);
   test_add_share (tcase, passes_come_in_the_order_that_is_described, 60);
+  tcase_add_test (tcase, a_smaller_last_group_comes_last);
+  tcase_add_test (tcase, a_smaller_last_group_holds_more_logits);
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, a_step_takes_what_stages_side_by_side_do, 60);
   test_add_share (tcase, skipped_passes_change_nothing, 100);

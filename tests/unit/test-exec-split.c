@@ -280,10 +280,12 @@ END_TEST
  * only embeds tokens. */
 START_TEST (stages_may_be_interleaved)
 {
-  static const char *const splits[]
-      = { "pp=2 vpp=2 strategy=optim gbs=16", "pp=2 vpp=2 strategy=no_shard mbs=1",
-          "pp=2 vpp=3 pp_group=4 strategy=optim mbs=1", "pp=4 vpp=2 strategy=optim mbs=1 gbs=16",
-          "tp=2 pp=2 vpp=2 strategy=optim" };
+  static const char *const splits[] = { "pp=2 vpp=2 strategy=optim gbs=16",
+                                        "pp=2 vpp=2 strategy=no_shard mbs=1",
+                                        "pp=2 vpp=3 pp_group=4 strategy=optim mbs=1",
+                                        "pp=4 vpp=2 strategy=optim mbs=1 gbs=16",
+                                        "tp=2 pp=2 vpp=2 strategy=optim",
+                                        "pp=2 vpp=3 pp_group=5 strategy=no_shard mbs=1 gbs=28" };
   static const char *const deep[] = {
     "family=llama,layers=24,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16",
     "family=qwen3,layers=24,hidden=20,ffn=24,heads=4,kv_heads=2,head_dim=6,vocab=64,max_seq=16,"
@@ -525,7 +527,7 @@ main (void)
   test_add_runs (tcase, experts_may_be_beside_split_layers, 32);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
-  test_add_runs (tcase, stages_may_be_interleaved, 10);
+  test_add_runs (tcase, stages_may_be_interleaved, 12);
   test_add_runs (tcase, quantised_products_may_be_split, 24);
   test_add_runs (tcase, stages_may_split_experts, 20);
   test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
