@@ -129,6 +129,7 @@ short_tests = \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-interleaved.tap \
   %D%/prop/prop-pipeline.tap \
+  %D%/prop/prop-batches.tap \
   %D%/prop/prop-stages.tap \
   %D%/prop/prop-schedule.tap \
   %D%/prop/prop-sim.tap \
@@ -649,6 +650,7 @@ golden_tests = \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-torchtitan-pipeline.test \
   %D%/golden/sim-afab.test \
+  %D%/golden/sim-pipeline-batches.test \
   %D%/golden/sim-sweep.test \
   %D%/golden/sim-sweep-sure.test \
   %D%/golden/sim-workspaces.test \

@@ -369,7 +369,7 @@ append_precision (GString *text, const PlanEmitSubject *subject)
   g_string_append (text, "    )\n");
 }
 
-/* Adds how layers are dealt out to pipeline stages. Virtual stages exchange beside compute. */
+/* Adds how layers are dealt out to pipeline stages, and how virtual stages exchange. */
 static void
 add_stages (GString *text, const PlanCase *of)
 {
@@ -382,8 +382,8 @@ add_stages (GString *text, const PlanCase *of)
   if (value[PLAN_VPP] > 1)
     {
       add (text, "model.virtual_pipeline_model_parallel_size", INT, value[PLAN_VPP]);
-      add_switch (text, "model.overlap_p2p_comm", TRUE);
-      add_switch (text, "model.batch_p2p_comm", FALSE);
+      add_switch (text, "model.overlap_p2p_comm", IS (PP_OVERLAP, ON));
+      add_switch (text, "model.batch_p2p_comm", IS (PP_OVERLAP, OFF));
       add_switch (text, "ddp.align_param_gather", TRUE);
     }
   if (value[PLAN_PP_GROUP] != PLAN_UNSET)

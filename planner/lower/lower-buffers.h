@@ -76,9 +76,11 @@ typedef struct
 {
   /* Offloading: by layer; the host's optimizer: last copy, last update. */
   gint32 offloaded, fetched, copied, updated;
-  gint32 done;   /* all ops issued to the compute stream so far */
-  gint32 traded; /* the last exchange between two stages */
-  gint32 sent;   /* the last one of those that only send, if compute goes on meanwhile */
+  gint32 done; /* all ops issued to the compute stream so far */
+  gint32
+      traded; /* the last exchange between two stages; in batches, with the next and the previous */
+  gint32 drained; /* in batches: all reductions, and all gathers, that were begun */
+  gint32 sent;    /* the last one of those that only send, if compute goes on meanwhile */
   gint32 trades[PLAN_N_TRADES]; /* by kind: exchanges of virtual stages */
   gint32 exchanged;             /* the last exchange of the tensor-parallel group */
   gint32 sent_rows;             /* the last collective on rows of experts */

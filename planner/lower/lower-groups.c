@@ -42,7 +42,8 @@ declare_expert_groups (PlanLower *self)
 
 /* Declares the groups of exchanges between stages. Interleaved stages have a communicator for each
  * direction, so that exchanges with the next stage and with the previous one run side by side
- * (p2p_communication.py 73-80). */
+ * (p2p_communication.py 73-80). Exchanges in batches are side by side, too; their one communicator
+ * has connections to both neighbours, and is taken for two. */
 static void
 declare_neighbours (PlanLower *self, gint64 stages, gint64 of_stage)
 {

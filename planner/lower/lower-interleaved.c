@@ -6,7 +6,11 @@
  *
  * What a pass leaves is sent beside the compute that follows, to the next stage, or from the last
  * stage to the first one and its next virtual stage. All stages exchange at once, in a ring: stages
- * of even number send first, those of odd number receive first, so that none waits for ever. */
+ * of even number send first, those of odd number receive first, so that none waits for ever.
+ *
+ * With pp_overlap=off all that stages exchange after a forward pass, or after one of each kind, is
+ * a batch, and the host waits for it and for all that the device has begun (p2p_communication.py
+ * 414-424). What two neighbours exchange in the same batches is one trade. */
 #include "config.h"
 
 #include "planner/lower/lower-acts.h"
@@ -31,6 +35,7 @@ typedef struct
   gboolean reduces_beside;
   gboolean *is_reducing; /* by virtual stage: its reductions have been started */
   Sent output, gradient; /* the last ones sent by a forward and by a backward pass */
+  gboolean gathers;      /* in batches: gathers were begun that the host has not waited for */
 } Interleaved;
 
 static PlanStagePass
@@ -148,9 +153,10 @@ drop (Interleaved *self, Sent *sent, PlanTrade trade)
 /* Finds the pass whose input is received after pass `at`: usually the next one. On the stage that
  * closes the ring (the first one forward, the last one backward) it is a pass of the micro batch
  * that passed here pp - 1 passes earlier: the other end sends it now, for the next virtual stage.
- * FALSE: nothing is received. */
+ * `out_place` is the place of the pass that sends it. FALSE: nothing is received. */
 static gboolean
-find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *out_pass)
+find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *out_pass,
+               gint64 *out_place)
 {
   const PlanLower *lower = self->lower;
   const gboolean is_end = is_backward ? lower->stage.has_head : lower->stage.has_embedding;
@@ -159,6 +165,7 @@ find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanSta
   if (from < 0 || from >= self->passes)
     return FALSE;
   *out_pass = pass_at (self, from, is_backward);
+  *out_place = from;
   if (!is_end)
     return TRUE;
   if (out_pass->virtual_stage == last)
@@ -178,8 +185,9 @@ exchange (Interleaved *self, gint64 at, gboolean is_backward)
   const PlanStagePass pass = pass_at (self, at, is_backward);
   const gboolean is_even = lower->place.stage_number % 2 == 0;
   PlanStagePass received = { 0 };
+  gint64 place;
   const gboolean sends = is_traded (lower, out, pass);
-  const gboolean takes = find_received (self, at, is_backward, &received);
+  const gboolean takes = find_received (self, at, is_backward, &received, &place);
   if (sends && is_even)
     trade_now (lower, out, pass);
   if (takes)
@@ -205,6 +213,7 @@ gather_ahead (Interleaved *self, gint64 at)
   lower->now.here = plan_stage_virtual (&lower->stage, next);
   lower->now.is_first_micro_batch = TRUE;
   plan_lower_gather_here (lower);
+  self->gathers = TRUE;
 }
 
 static void
@@ -304,9 +313,222 @@ gather_all (PlanLower *lower)
   lower->now.is_gathered = TRUE;
 }
 
+/* --- in batches ------------------------------------------------------------------------------- */
+
+static gboolean
+is_in_batches (const PlanLower *lower)
+{
+  return lower->plan->value[PLAN_PP_OVERLAP] == PLAN_PP_OVERLAP_OFF;
+}
+
+/* What is exchanged at once: by kind, whether there is such an exchange, the pass whose input,
+ * output or gradient it is, and the place of the pass that sends it. */
+typedef struct
+{
+  gboolean has[PLAN_N_TRADES];
+  PlanStagePass pass[PLAN_N_TRADES];
+  gint64 place[PLAN_N_TRADES];
+} Batch;
+
+/* Names the batch in which the neighbour has an exchange, from the place of the pass that sends it;
+ * only equality and order matter. A stage has one batch for each forward pass and for each backward
+ * pass, but those of a turn share one; a gradient that no forward pass is left for has its own. */
+static gint64
+batch_of_neighbour (const Interleaved *self, PlanTrade trade, gint64 place)
+{
+  const PlanLower *lower = self->lower;
+  const gint64 stages = lower->plan->value[PLAN_PP], number = lower->place.stage_number;
+  const gboolean is_next = is_with_next (trade);
+  const gint64 other = (number + (is_next ? 1 : stages - 1)) % stages;
+  const gint64 ahead = plan_stage_warm_up (lower->plan, other, lower->place.micro_batches);
+  const gboolean is_ring = (is_next ? other : number) == 0;
+  const gboolean is_forward = trade == PLAN_TRADE_INPUT || trade == PLAN_TRADE_OUTPUT;
+  const gint64 later
+      = is_ring ? stages - 1 : -1; /* passes from a pass's own batch to the receipt */
+  if (is_forward)
+    return 2 * (is_next ? place + later : place);
+  if (!is_next && !is_ring && place == 0 && ahead == self->passes)
+    return 2 * self->passes - 1;
+  return 2 * (ahead + (is_next ? place : place + later));
+}
+
+/* Exchanges with one neighbour: what leaves and what comes is one trade if it is in one batch
+ * there, too, else in the order in which the neighbour has it. */
+static void
+trade_with (Interleaved *self, const Batch *batch, gboolean is_next)
+{
+  PlanLower *lower = self->lower;
+  const gint64 stages = lower->plan->value[PLAN_PP], number = lower->place.stage_number;
+  const gint64 peer = (number + (is_next ? 1 : stages - 1)) % stages;
+  const gint64 count = lower->sizes->split_rows * lower->model->hidden;
+  const PlanTrade forward = is_next ? PLAN_TRADE_OUTPUT : PLAN_TRADE_INPUT;
+  const PlanTrade backward = is_next ? PLAN_TRADE_OUTPUT_GRADIENT : PLAN_TRADE_INPUT_GRADIENT;
+  const gint64 first = batch_of_neighbour (self, forward, batch->place[forward]),
+               second = batch_of_neighbour (self, backward, batch->place[backward]);
+  const gboolean has_both = batch->has[forward] && batch->has[backward];
+  const gboolean is_one = has_both && first == second;
+  const PlanTrade order[] = { has_both && second < first ? backward : forward,
+                              has_both && second < first ? forward : backward };
+  for (guint i = 0; i < (is_one ? 1 : G_N_ELEMENTS (order)); i++)
+    {
+      const PlanTrade sent = is_one && !is_sent (order[i]) ? order[1 - i] : order[i],
+                      received = is_one && is_sent (order[i]) ? order[1 - i] : order[i];
+      PlanRef out = PLAN_REF_NONE, in = PLAN_REF_NONE,
+              traded = plan_lower_ref (lower->event.traded);
+      if (!batch->has[order[i]])
+        continue;
+      if (is_sent (sent))
+        in = buffer_of (lower, sent, batch->pass[sent]);
+      if (!is_sent (received))
+        out = buffer_of (lower, received, batch->pass[received]);
+      if (out.array >= 0)
+        plan_lower_alloc (lower, out);
+      traded.offset = is_next ? 0 : 1;
+      plan_lower_collective_of (lower, PLAN_OP_TRADE, is_next ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV,
+                                is_next ? lower->comm.next : lower->comm.prev, PLAN_REFS (out, in),
+                                PLAN_DIMS (count, peer, received == PLAN_TRADE_OUTPUT_GRADIENT),
+                                PLAN_REF_NONE, traded);
+    }
+}
+
+static gboolean
+is_any_reducing (const Interleaved *self)
+{
+  for (gint64 i = 0; i < self->lower->stage.n_virtual; i++)
+    if (self->is_reducing[i])
+      return TRUE;
+  return FALSE;
+}
+
+/* Marks what a stream has begun, for the host to wait for. */
+static PlanRef
+mark (PlanLower *lower, PlanStream stream, gint32 number)
+{
+  PlanRef drained = plan_lower_ref (lower->event.drained);
+  drained.offset = number;
+  plan_lower_emit (lower, PLAN_OP_WAIT, stream, NULL, NULL, NULL, drained);
+  return drained;
+}
+
+/* Exchanges a batch; the host waits for it, and for reductions and gathers that are under way. */
+static void
+trade_batch (Interleaved *self, const Batch *batch)
+{
+  PlanLower *lower = self->lower;
+  const gboolean next = batch->has[PLAN_TRADE_OUTPUT] || batch->has[PLAN_TRADE_OUTPUT_GRADIENT],
+                 prev = batch->has[PLAN_TRADE_INPUT] || batch->has[PLAN_TRADE_INPUT_GRADIENT];
+  PlanRef waits[] = { PLAN_REF_NONE, PLAN_REF_NONE, PLAN_REF_NONE, PLAN_REF_NONE };
+  guint n = 0;
+  G_STATIC_ASSERT (G_N_ELEMENTS (waits) <= PLAN_MAX_WAITS);
+  if (!next && !prev)
+    return;
+  for (guint i = 0; i < 2; i++)
+    if (lower->place.stage_number % 2 == i ? next : prev)
+      trade_with (self, batch, lower->place.stage_number % 2 == i);
+  for (gint32 i = 0; i < 2; i++)
+    if (i == 0 ? next : prev)
+      {
+        waits[n] = plan_lower_ref (lower->event.traded);
+        waits[n++].offset = i;
+      }
+  if (self->reduces_beside && is_any_reducing (self))
+    waits[n++] = mark (lower, PLAN_STREAM_REDUCE, 0);
+  if (self->gathers && lower->policy.gather_time == PLAN_GATHER_BY_STAGE)
+    waits[n++] = mark (lower, PLAN_STREAM_GATHER, 1);
+  self->gathers = FALSE;
+  plan_lower_emit (lower, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                   PLAN_WAITS (waits[0], waits[1], waits[2], waits[3]), PLAN_REF_NONE);
+  for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
+    if (batch->has[trade] && is_sent (trade))
+      plan_lower_free (lower, buffer_of (lower, trade, batch->pass[trade]));
+}
+
+/* Adds what a pass sends, and what is received after it. */
+static void
+add_to_batch (const Interleaved *self, gint64 at, gboolean is_backward, Batch *batch)
+{
+  const PlanTrade out = is_backward ? PLAN_TRADE_INPUT_GRADIENT : PLAN_TRADE_OUTPUT;
+  const PlanTrade in = is_backward ? PLAN_TRADE_OUTPUT_GRADIENT : PLAN_TRADE_INPUT;
+  batch->pass[out] = pass_at (self, at, is_backward);
+  batch->place[out] = at;
+  batch->has[out] = is_traded (self->lower, out, batch->pass[out]);
+  batch->has[in] = find_received (self, at, is_backward, &batch->pass[in], &batch->place[in]);
+}
+
+/* Adds the first input, or the first gradient of an output, which no pass precedes. */
+static void
+add_first (const Interleaved *self, PlanTrade trade, Batch *batch)
+{
+  const gboolean is_backward = trade == PLAN_TRADE_OUTPUT_GRADIENT;
+  const PlanLower *lower = self->lower;
+  batch->has[trade] = is_backward ? !lower->stage.has_head : !lower->stage.has_embedding;
+  batch->pass[trade] = pass_at (self, 0, is_backward);
+  batch->place[trade] = 0;
+}
+
+static void
+pass_in_batches (Interleaved *self, gint64 at, gboolean is_backward)
+{
+  PlanLower *lower = self->lower;
+  const PlanStagePass pass = pass_at (self, at, is_backward);
+  if (!is_backward)
+    gather_ahead (self, at);
+  set_pass (lower, pass);
+  lower->now.is_first_micro_batch = pass.micro_batch == 0;
+  plan_lower_pass (lower, is_backward,
+                   is_backward && pass.micro_batch + 1 == lower->place.micro_batches);
+  if (is_backward)
+    reduce_behind (self, at);
+}
+
+/* Runs forward passes up to the first backward pass. */
+static void
+fill_in_batches (Interleaved *self)
+{
+  Batch batch = { .has = { FALSE } };
+  self->gathers = TRUE; /* of the first two virtual stages, as the step begins */
+  add_first (self, PLAN_TRADE_INPUT, &batch);
+  trade_batch (self, &batch);
+  for (gint64 at = 0; at < self->ahead; at++)
+    {
+      batch = (Batch){ .has = { FALSE } };
+      pass_in_batches (self, at, FALSE);
+      add_to_batch (self, at, FALSE, &batch);
+      if (at + 1 == self->ahead && self->ahead < self->passes)
+        add_first (self, PLAN_TRADE_OUTPUT_GRADIENT, &batch);
+      trade_batch (self, &batch);
+    }
+  batch = (Batch){ .has = { FALSE } };
+  if (self->ahead == self->passes)
+    add_first (self, PLAN_TRADE_OUTPUT_GRADIENT, &batch);
+  trade_batch (self, &batch);
+}
+
+/* Runs a backward pass and, if `forward` is one, a forward pass before it. */
+static void
+turn_in_batches (Interleaved *self, gint64 forward, gint64 at)
+{
+  Batch batch = { .has = { FALSE } };
+  if (forward < self->passes)
+    {
+      pass_in_batches (self, forward, FALSE);
+      add_to_batch (self, forward, FALSE, &batch);
+    }
+  pass_in_batches (self, at, TRUE);
+  add_to_batch (self, at, TRUE, &batch);
+  trade_batch (self, &batch);
+}
+
+/* --- both ways -------------------------------------------------------------------------------- */
+
 static void
 take_turn (Interleaved *self, gint64 i)
 {
+  if (is_in_batches (self->lower))
+    {
+      turn_in_batches (self, self->ahead + i, i);
+      return;
+    }
   forward (self, self->ahead + i);
   backward (self, i, FALSE);
 }
@@ -386,6 +608,15 @@ plan_lower_interleaved (PlanLower *lower)
   lower->policy.reduces_together = !lower->policy.holds_gradients;
   if (lower->policy.is_eval)
     self.ahead = self.passes;
+  if (is_in_batches (lower))
+    {
+      fill_in_batches (&self);
+      take_turns (&self);
+      for (gint64 at = self.passes - self.ahead; at < self.passes; at++)
+        turn_in_batches (&self, self.passes, at);
+      finish (&self);
+      return;
+    }
   gather_all (lower);
   if (!lower->stage.has_embedding)
     trade_now (lower, PLAN_TRADE_INPUT, pass_at (&self, 0, FALSE));

@@ -70,17 +70,21 @@ plan_lower_declare_trades (PlanLower *self)
   static const char *const names[PLAN_N_TRADES]
       = { "input", "output", "output_gradient", "input_gradient" };
   const gboolean trades = self->comm.next >= 0, is_alone = self->stage.n_virtual == 1;
-  self->event.traded = trades && (is_alone || self->policy.sums_shared_first)
-                           ? plan_schedule_add_event (self->schedule, "traded", 1)
+  const gboolean in_batches
+      = !is_alone && self->plan->value[PLAN_PP_OVERLAP] == PLAN_PP_OVERLAP_OFF;
+  self->event.traded = trades && (is_alone || in_batches || self->policy.sums_shared_first)
+                           ? plan_schedule_add_event (self->schedule, "traded", in_batches ? 2 : 1)
                            : -1;
+  self->event.drained
+      = trades && in_batches ? plan_schedule_add_event (self->schedule, "drained", 2) : -1;
   self->event.sent = trades && is_alone && self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE
                          ? plan_schedule_add_event (self->schedule, "sent", 1)
                          : -1;
   for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
     self->event.trades[trade]
-        = trades && !is_alone ? plan_schedule_add_event (
+        = trades && !is_alone && !in_batches ? plan_schedule_add_event (
               self->schedule, names[trade], (guint32)(self->rows * self->stage.n_virtual))
-                              : -1;
+                                             : -1;
 }
 
 /* One exchange with another stage, after all compute issued so far. The host waits for it, or

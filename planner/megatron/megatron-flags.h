@@ -103,6 +103,7 @@
   X (VIRTUAL_LAYERS, "num_layers_per_virtual_pipeline_stage", "num-layers-per-virtual-pipeline-stage", INT, "", "") \
   X (PP_LAYOUT, "pipeline_model_parallel_layout", "pipeline-model-parallel-layout", TEXT, "", "") \
   X (PP_GROUP, "microbatch_group_size_per_vp_stage", "microbatch-group-size-per-virtual-pipeline-stage", INT, "", "") \
+  X (PP_OVERLAP, "overlap_p2p_comm", "no-overlap-p2p-communication", OFF, "on", "") \
   X (CP, "context_parallel_size", "context-parallel-size", INT, "1", "") \
   X (EP, "expert_model_parallel_size", "expert-model-parallel-size", INT, "1", "") \
   X (ETP, "expert_tensor_parallel_size", "expert-tensor-parallel-size", INT, "", "") \

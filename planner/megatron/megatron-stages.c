@@ -248,8 +248,13 @@ plan_megatron_set_stages (Plan *plan, const PlanMegatronSettings *s, GError **er
    * both cases it is left open. */
   if (value[PLAN_PP] == 1 || value[PLAN_PP_GROUP] == value[PLAN_PP])
     value[PLAN_PP_GROUP] = PLAN_UNSET;
-  if (given == G_N_ELEMENTS (ways) || ways[given] == F (VPP) || layers < 1 || value[PLAN_PP] < 1)
-    return TRUE;
-  return ways[given] == F (PP_LAYOUT) ? set_layout (plan, s, layers, error)
-                                      : set_virtual_layers (plan, s, layers, error);
+  const gboolean is_done
+      = given == G_N_ELEMENTS (ways) || ways[given] == F (VPP) || layers < 1 || value[PLAN_PP] < 1;
+  if (!is_done
+      && !(ways[given] == F (PP_LAYOUT) ? set_layout (plan, s, layers, error)
+                                        : set_virtual_layers (plan, s, layers, error)))
+    return FALSE;
+  if (value[PLAN_VPP] == 1) /* Megatron-LM then switches it off by itself (arguments.py 1010) */
+    value[PLAN_PP_OVERLAP] = PLAN_PP_OVERLAP_ON;
+  return TRUE;
 }

@@ -42,6 +42,24 @@ lacks_afab (const PlanFacts *f)
 }
 
 static gboolean
+overlaps_without_virtual_stages (const PlanFacts *f)
+{
+  return IS (f, PP_OVERLAP, OFF) && f->value[PLAN_VPP] == 1;
+}
+
+static gboolean
+batches_between_two (const PlanFacts *f)
+{
+  return IS (f, PP_OVERLAP, OFF) && f->value[PLAN_PP] < 3;
+}
+
+static gboolean
+batches_elsewhere (const PlanFacts *f)
+{
+  return IS (f, PP_OVERLAP, OFF) && !is_stack (f, PLAN_STACK_MEGATRON);
+}
+
+static gboolean
 groups_without_virtual_stages (const PlanFacts *f)
 {
   return f->value[PLAN_VPP] == 1 && f->value[PLAN_PP_GROUP] != PLAN_UNSET;
@@ -242,6 +260,15 @@ static const PlanRuleEntry rules[] = {
   { { "pp-group-needs-vpp", "pp_group says how many micro batches go through one virtual stage before the next one: it needs vpp "
       "above 1", "Megatron-LM schedules.py 989-1016", PLAN_ERROR_INVALID },
     groups_without_virtual_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_GROUP, PLAN_VPP) },
+  { { "pp-overlap-needs-vpp", "pp_overlap=off says how interleaved stages exchange: it needs vpp above 1; other stages exchange in "
+      "batches as it is", "Megatron-LM arguments.py 1010-1017, schedules.py 2182", PLAN_ERROR_INVALID },
+    overlaps_without_virtual_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_OVERLAP, PLAN_VPP) },
+  { { "pp-overlap-of-stack", "pp_overlap=off is Megatron-LM's --no-overlap-p2p-communication: it needs stack=megatron",
+      "Megatron-LM arguments.py 1000-1017", PLAN_ERROR_INVALID },
+    batches_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP_OVERLAP) },
+  { { "pp-overlap-needs-stages", "interleaved stages without overlap of their exchanges (pp_overlap=off) need pp above 2",
+      "Megatron-LM arguments.py 1000-1009", PLAN_ERROR_INVALID },
+    batches_between_two, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_OVERLAP, PLAN_PP) },
   { { "pp-ends", "pp_first_layers and pp_last_layers say what the ends hold: beside them pp_count_embedding and pp_count_loss must be "
       "off and pp_last_short 0; beside pp_last_short pp_count_loss must be off",
       "Megatron-LM transformer_config.py 2229-2239", PLAN_ERROR_INVALID },

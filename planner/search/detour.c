@@ -119,7 +119,8 @@ plan_detour_ns (const PlanModel *model, const PlanCluster *cluster, const Plan *
   const gint64 warm_up = plan_stage_warm_up (resolved, last, n);
   const gint64 ahead = plan_stage_warm_up (resolved, last - 1, n) - warm_up;
   const gint64 layers = layers_left_out (model, cluster, resolved, inner);
-  if (layers < 0 || warm_up != others * group || n % group != 0)
+  if (layers < 0 || warm_up != others * group || n % group != 0
+      || value[PLAN_PP_OVERLAP] == PLAN_PP_OVERLAP_OFF)
     return 0;
   const gint64 taken_ns = (others * group - ahead + 1) * (chain_ns / value[PLAN_VPP] + trade_ns);
   const gint64 left_out_ns

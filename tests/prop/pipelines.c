@@ -11,6 +11,20 @@ pipeline_some (GRand *rand, gint32 least, gint32 most)
   return g_rand_int_range (rand, least, most + 1);
 }
 
+/* Lets one in three stages run all forward passes first, or exchange in batches, if they can. */
+static void
+set_order (Plan *plan, guint seed)
+{
+  const gint64 *value = plan->value;
+  const gboolean is_megatron = value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON;
+  if (seed % 3 != 0)
+    return;
+  if (value[PLAN_VPP] == 1 && !is_megatron)
+    plan->value[PLAN_PP_SCHEDULE] = PLAN_PP_SCHEDULE_AFAB;
+  if (value[PLAN_VPP] > 1 && value[PLAN_PP] > 2 && is_megatron)
+    plan->value[PLAN_PP_OVERLAP] = PLAN_PP_OVERLAP_OFF;
+}
+
 /* A random plan with pipeline stages; NULL: it is not legal, or does not divide the devices. */
 static PlanCase *
 pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
@@ -72,8 +86,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       : !is_torch && pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
                                                      : "");
   Plan plan = test_plan (words);
-  if (!is_interleaved && seed % 3 == 0 && !g_str_equal (stack, "megatron"))
-    plan.value[PLAN_PP_SCHEDULE] = PLAN_PP_SCHEDULE_AFAB;
+  set_order (&plan, seed);
   return plan_case_new (model, cluster, &plan, NULL, NULL);
 }
 
@@ -130,4 +143,15 @@ pipeline_clear (Pipeline *self)
   plan_case_free (self->of);
   plan_model_free (self->model);
   plan_cluster_free (self->cluster);
+}
+
+guint
+pipeline_passes (gint64 m, gint64 group, gint64 n_virtual, gboolean is_backward, Pass *out)
+{
+  guint n = 0;
+  for (gint64 first = 0; first < m; first += group)
+    for (gint64 turn = 0; turn < n_virtual; turn++)
+      for (gint64 k = first; k < first + group && k < m; k++)
+        out[n++] = (Pass){ is_backward, is_backward ? n_virtual - 1 - turn : turn, k };
+  return n;
 }

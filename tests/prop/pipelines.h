@@ -24,4 +24,17 @@ void pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved);
 void pipeline_clear (Pipeline *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pipeline, pipeline_clear)
 
+#define MOST_PASSES 512
+
+/* A pass of a micro batch over one of its stage's virtual stages. */
+typedef struct
+{
+  gboolean is_backward;
+  gint64 virtual_stage, micro_batch;
+} Pass;
+
+/* Writes down the passes of one direction as Megatron-LM's schedules.py describes them: group by
+ * group, virtual stage by virtual stage, micro batch by micro batch. Returns how many there are. */
+guint pipeline_passes (gint64 m, gint64 group, gint64 n_virtual, gboolean is_backward, Pass *out);
+
 G_END_DECLS

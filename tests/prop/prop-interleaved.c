@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_PASSES 512
-
 /* A pipeline as the first oracle sees it: `n` stages of `n_virtual` virtual stages each, `m` micro
  * batches in groups of `group`, and times of passes by virtual stage, in the order of layers. */
 typedef struct
@@ -29,24 +27,10 @@ typedef struct
   gint64 forward[MOST_STAGES * 4], backward[MOST_STAGES * 4];
 } Times;
 
-/* A pass of a micro batch over one of its stage's virtual stages. */
-typedef struct
-{
-  gboolean is_backward;
-  gint64 virtual_stage, micro_batch;
-} Pass;
-
-/* Writes down the passes of one direction as schedules.py describes them: group by group, virtual
- * stage by virtual stage, micro batch by micro batch. */
 static guint
 list_passes (const Times *t, gboolean is_backward, Pass *out)
 {
-  guint n = 0;
-  for (gint64 first = 0; first < t->m; first += t->group)
-    for (gint64 turn = 0; turn < t->n_virtual; turn++)
-      for (gint64 k = first; k < first + t->group && k < t->m; k++)
-        out[n++] = (Pass){ is_backward, is_backward ? t->n_virtual - 1 - turn : turn, k };
-  return n;
+  return pipeline_passes (t->m, t->group, t->n_virtual, is_backward, out);
 }
 
 /* Writes down all passes of stage `r` in order: some forward ones ahead, then one forward and one
@@ -396,7 +380,7 @@ meet (World *self, guint stage, guint place, char *name, guint wanted)
 /* The index of what an op is done together with, G_MAXUINT if that is no other stage's. The k-th op
  * of a kind on one stage meets the k-th on the other: `times` counts them, trades that send by
  * peer, then those that receive by peer; then ops of all stages; then those of the shared
- * embedding. */
+ * embedding; then trades that do both, by peer. */
 static guint
 meeting_of (World *self, guint stage, guint place, const PlanOp *op, guint *times)
 {
@@ -408,8 +392,10 @@ meeting_of (World *self, guint stage, guint place, const PlanOp *op, guint *time
       const guint peer = (guint)op->dims[PLAN_DIM_TRADE_peer];
       const gboolean sends = op->refs[PLAN_REF_TRADE_in].array >= 0;
       const guint from = sends ? stage : peer, to = sends ? peer : stage;
-      if (sends && op->refs[PLAN_REF_TRADE_out].array >= 0) /* of a gradient that two share */
-        return meet (self, stage, place, g_strdup_printf ("both, %u", times[2 * MOST_STAGES + 1]++),
+      if (sends && op->refs[PLAN_REF_TRADE_out].array >= 0)
+        return meet (self, stage, place,
+                     g_strdup_printf ("%u and %u, %u", MIN (stage, peer), MAX (stage, peer),
+                                      times[2 * MOST_STAGES + 2 + peer]++),
                      2);
       const guint time = times[sends ? peer : MOST_STAGES + peer]++;
       return meet (self, stage, place, g_strdup_printf ("%u to %u, %u", from, to, time), 2);
@@ -429,7 +415,7 @@ list_work (World *self, guint stage)
   const PlanSchedule *schedule = self->pipeline->schedules[stage];
   const guint32 n_events = plan_schedule_n_event_ids (schedule);
   g_autofree guint *recorded = g_new (guint, n_events);
-  guint last_sync = G_MAXUINT, of_group[PLAN_MAX_GROUPS], times[2 * MOST_STAGES + 2] = { 0 };
+  guint last_sync = G_MAXUINT, of_group[PLAN_MAX_GROUPS], times[3 * MOST_STAGES + 2] = { 0 };
   memset (recorded, 0xff, n_events * sizeof *recorded);
   memset (of_group, 0xff, sizeof of_group);
   for (guint step = 0; step < STEPS; step++)

@@ -166,6 +166,11 @@ static const struct
     "decides nothing without pipeline" },
   { MOE BATCH "--account-for-loss-in-pipeline-split --pipeline-model-parallel-size 2", 0,
     "pp=2 pp_count_loss=on", NULL },
+  { MOE BATCH "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 "
+              "--no-overlap-p2p-communication",
+    0, "pp=4 vpp=2 pp_overlap=off", NULL },
+  { MOE BATCH "--pipeline-model-parallel-size 4 --no-overlap-p2p-communication", 0,
+    "pp=4 vpp=1 pp_overlap=on", NULL },
   { MOE BATCH TE_LOSS, 0, "", "for want of stability" },
   { MOE BATCH TE_LOSS, 20260602, "ce_fusion=on", NULL },
 };

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Interleaved stages that exchange in batches (pp_overlap=off): which transfers make a batch. */
+#include "config.h"
+
+#include "planner/plan/stages.h"
+#include "sim/fast/passes.h"
+#include "sim/sim.h"
+#include "tests/prop/pipelines.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `n` stages of `n_virtual` virtual stages each, and `m` micro batches in groups of `group`. */
+typedef struct
+{
+  gint64 n, n_virtual, m, group;
+} Shape;
+
+static void
+add_transfer (GString *text, gboolean is_there, const char *what)
+{
+  if (is_there)
+    g_string_append (text, what);
+}
+
+/* Whether stage `r` receives after the k-th pass of a direction, as Megatron-LM's
+ * recv_tensor_from_previous_stage tells: the stage that closes the ring does if the other end has
+ * made something that long ago, and not in its last virtual stage. */
+static gboolean
+receives (const Shape *t, gint64 r, const Pass *passes, gint64 k, gint64 all)
+{
+  const gboolean is_backward = passes[0].is_backward;
+  const gint64 last = is_backward ? 0 : t->n_virtual - 1;
+  if (r != (is_backward ? t->n - 1 : 0))
+    return k + 1 < all;
+  return k >= t->n - 1 && passes[k - (t->n - 1)].virtual_stage != last;
+}
+
+/* Adds what stage `r` exchanges after the k-th pass of a direction: it sends ('>' to the next
+ * stage,
+ * '<' to the previous one) and receives ('v' from the previous, '^' from the next). */
+static void
+describe_transfers (GString *text, const Shape *t, gint64 r, const Pass *passes, gint64 k,
+                    gint64 all)
+{
+  const gboolean is_backward = passes[k].is_backward;
+  const gboolean is_end = r == (is_backward ? 0 : t->n - 1)
+                          && passes[k].virtual_stage == (is_backward ? 0 : t->n_virtual - 1);
+  add_transfer (text, !is_end, is_backward ? "<" : ">");
+  add_transfer (text, receives (t, r, passes, k, all), is_backward ? "^" : "v");
+}
+
+static int
+compare_letters (const void *a, const void *b)
+{
+  return *(const char *)a - *(const char *)b;
+}
+
+/* Ends a batch: its transfers in a fixed order, and nothing if there are none. */
+static void
+end_batch (GString *text, GString *batch)
+{
+  qsort (batch->str, batch->len, 1, compare_letters);
+  if (batch->len > 0)
+    g_string_append_printf (text, "[%s]", batch->str);
+  g_string_truncate (batch, 0);
+}
+
+/* What a stage does, as schedules.py (forward_backward_pipelining_with_interleaving, without
+ * overlap of exchanges) is written: passes and the batches of transfers between them. */
+static char *
+write_down_batches (const Shape *t, gint64 r)
+{
+  Pass forward[MOST_PASSES], backward[MOST_PASSES];
+  const gint64 all = pipeline_passes (t->m, t->group, t->n_virtual, FALSE, forward);
+  const gint64 ahead = MIN (2 * (t->n - 1 - r) + (t->n_virtual - 1) * t->group, all);
+  g_autoptr (GString) batch = g_string_new (r > 0 ? "v" : "");
+  GString *text = g_string_new (NULL);
+  pipeline_passes (t->m, t->group, t->n_virtual, TRUE, backward);
+  end_batch (text, batch);
+  for (gint64 k = 0; k < ahead; k++)
+    {
+      g_string_append_c (text, 'F');
+      describe_transfers (batch, t, r, forward, k, all);
+      add_transfer (batch, k + 1 == ahead && ahead < all && r + 1 < t->n, "^");
+      end_batch (text, batch);
+    }
+  add_transfer (batch, ahead == all && r + 1 < t->n, "^");
+  end_batch (text, batch);
+  for (gint64 k = 0; k < all; k++)
+    {
+      if (ahead + k < all)
+        {
+          g_string_append_c (text, 'F');
+          describe_transfers (batch, t, r, forward, ahead + k, all);
+        }
+      g_string_append_c (text, 'B');
+      describe_transfers (batch, t, r, backward, k, all);
+      end_batch (text, batch);
+    }
+  return g_string_free (text, FALSE);
+}
+
+/* The same, of a stage's schedule: a batch ends where the host waits. */
+static char *
+find_batches (const Pipeline *p, guint stage)
+{
+  const PlanSchedule *schedule = p->schedules[stage];
+  const PlanStage part = plan_stage_of (p->model, p->of->stack, &p->of->plan, stage);
+  g_autoptr (GString) batch = g_string_new (NULL);
+  GString *text = g_string_new (NULL);
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+      {
+        const gboolean is_backward = op->kind == PLAN_OP_ATTENTION_BWD;
+        const gint64 layer
+            = plan_cursor_index (
+                  &cursor,
+                  &op->refs[is_backward ? PLAN_REF_ATTENTION_BWD_out : PLAN_REF_ATTENTION_out])
+              % part.layers;
+        for (gint64 i = 0; i < part.n_virtual; i++)
+          {
+            const PlanStage one = plan_stage_virtual (&part, i);
+            if (layer == (is_backward ? one.first + one.layers - 1 : one.first))
+              g_string_append_c (text, is_backward ? 'B' : 'F');
+          }
+      }
+    else if (op->kind == PLAN_OP_TRADE)
+      {
+        const gboolean is_next = op->dims[PLAN_DIM_TRADE_peer] == (stage + 1) % p->n;
+        add_transfer (batch, op->refs[PLAN_REF_TRADE_in].array >= 0, is_next ? ">" : "<");
+        add_transfer (batch, op->refs[PLAN_REF_TRADE_out].array >= 0, is_next ? "^" : "v");
+      }
+    else if (op->kind == PLAN_OP_SYNC)
+      end_batch (text, batch);
+  return g_string_free (text, FALSE);
+}
+
+/* With pp_overlap=off stages exchange in the batches that are written down, in which what two
+ * neighbours exchange at once is one trade. */
+START_TEST (batches_are_those_that_are_described)
+{
+  static const char *const words[] = { "pp=4 vpp=2 gbs=16",
+                                       "pp=4 vpp=2 gbs=32",
+                                       "pp=4 vpp=3 gbs=32",
+                                       "pp=4 vpp=2 gbs=24",
+                                       "pp=4 vpp=3 gbs=36 pp_group=7",
+                                       "pp=8 vpp=2 gbs=16",
+                                       "pp=8 vpp=3 gbs=28 pp_group=10" };
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=48,hidden=64,ffn=128,heads=4,vocab=128,max_seq=64", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  g_autofree char *all
+      = g_strconcat ("stack=megatron strategy=optim seq=64 pp_overlap=off ", words[_i], NULL);
+  Pipeline p = { .model = model, .cluster = cluster };
+  p.of = test_case (model, cluster, all);
+  p.n = (guint)p.of->plan.value[PLAN_PP];
+  const gint64 *value = p.of->plan.value;
+  const Shape t = { .n = value[PLAN_PP],
+                    .n_virtual = value[PLAN_VPP],
+                    .m = plan_micro_batches (&p.of->plan, cluster),
+                    .group = plan_stage_group (&p.of->plan) };
+  guint trades = 0;
+  for (guint i = 0; i < p.n; i++)
+    p.schedules[i] = test_lower (p.of, i * 8 / p.n);
+  for (guint i = 0; i < p.n; i++)
+    {
+      g_autofree char *wanted = write_down_batches (&t, i), *found = find_batches (&p, i);
+      ck_assert_str_eq (found, wanted);
+      trades += (guint)strlen (wanted);
+      plan_schedule_free (p.schedules[i]);
+    }
+  ck_assert_uint_gt (trades, 0);
+  plan_case_free (p.of);
+}
+END_TEST
+
+/* A batch takes as long as the slowest of its transfers, and the host waits: the step is longer
+ * than one whose exchanges run beside compute. The fast simulation of both is that of all ops. */
+START_TEST (batches_take_longer)
+{
+  static const char *const overlaps[] = { "on", "off" };
+  gint64 step_ns[2];
+  g_autoptr (PlanModel) model = plan_model_new (
+      "layers=24,hidden=4096,ffn=8192,heads=32,vocab=32000,max_seq=2048,tied=off", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  for (guint i = 0; i < 2; i++)
+    {
+      g_autofree char *words = g_strdup_printf (
+          "stack=megatron strategy=optim pp=4 vpp=%d gbs=16 seq=2048 pp_overlap=%s", 2 + _i,
+          overlaps[i]);
+      Pipeline p = { .model = model, .cluster = cluster };
+      PlanTrace *traces[MOST_STAGES];
+      SimPasses passes;
+      guint n_steps;
+      p.of = test_case (model, cluster, words);
+      for (p.n = 0; p.n < 4; p.n++)
+        {
+          p.schedules[p.n] = test_lower (p.of, 2 * p.n);
+          const SimCostInput input = sim_cost_input (p.of, p.schedules[p.n]);
+          p.costs[p.n] = sim_cost_new (&input, NULL);
+        }
+      const SimPipeline pipeline = { (const PlanSchedule *const *)p.schedules, p.n };
+      const SimCost *const *costs = (const SimCost *const *)p.costs;
+      ck_assert (sim_time_stages (&pipeline, costs, traces, &n_steps, NULL));
+      ck_assert (sim_passes_run (&pipeline, costs, NULL, &passes));
+      step_ns[i] = traces[0]->step_ns;
+      ck_assert_int_eq (passes.step_ns, step_ns[i]);
+      for (guint s = 0; s < p.n; s++)
+        {
+          plan_trace_free (traces[s]);
+          plan_schedule_free (p.schedules[s]);
+          sim_cost_free (p.costs[s]);
+        }
+      plan_case_free (p.of);
+    }
+  ck_assert_int_gt (step_ns[1], step_ns[0]);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-batches");
+  TCase *tcase = tcase_create ("written down");
+  tcase_set_timeout (tcase, 1800);
+  tcase_add_loop_test (tcase, batches_are_those_that_are_described, 0, 7);
+  tcase_add_loop_test (tcase, batches_take_longer, 0, 2);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
