@@ -648,6 +648,7 @@ golden_tests = \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
+  %D%/golden/sim-torchtitan-deep.test \
   %D%/golden/sim-torchtitan-pipeline.test \
   %D%/golden/sim-afab.test \
   %D%/golden/sim-pipeline-batches.test \

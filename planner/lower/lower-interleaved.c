@@ -36,6 +36,9 @@ typedef struct
   gboolean *is_reducing; /* by virtual stage: its reductions have been started */
   Sent output, gradient; /* the last ones sent by a forward and by a backward pass */
   gboolean gathers;      /* in batches: gathers were begun that the host has not waited for */
+  /* By virtual stage, where not all are gathered at the same time: its weights are gathered or
+   * being gathered; compute has not waited for them yet. */
+  gboolean *is_whole, *is_coming;
 } Interleaved;
 
 static PlanStagePass
@@ -216,12 +219,132 @@ gather_ahead (Interleaved *self, gint64 at)
   self->gathers = TRUE;
 }
 
+/* --- weights that stay for several passes ----------------------------------------------------- */
+
+/* The virtual stages of a stage whose weights PyTorch keeps gathered at the same time
+ * (schedules.py, _add_unshard_reshard, max_active_stages). */
+#define MOST_WHOLE 3
+
+static gboolean
+is_kept_whole (const PlanLower *lower, PlanBucketKind kind)
+{
+  const PlanLowerBucket *b = &lower->bucket[kind];
+  return b->shards_weights && (b->is_unit || lower->policy.passes_outer);
+}
+
+static void
+gather_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (is_kept_whole (lower, kind))
+    plan_lower_gather_bucket (lower, kind, unit, 0, FALSE);
+}
+
+static void
+receive_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (!is_kept_whole (lower, kind) || lower->bucket[kind].ranks == 1)
+    return;
+  plan_lower_wait (lower, plan_lower_unit_ref (lower->bucket[kind].gathered, unit, 0));
+  plan_lower_land (lower, kind, unit, 0);
+}
+
+static void
+drop_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (is_kept_whole (lower, kind))
+    plan_lower_free (lower, plan_lower_weights_ref (lower, kind, unit, 0, FALSE));
+}
+
+static void
+visit_buckets (PlanLower *lower, gint64 virtual_stage,
+               void (*visit) (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit))
+{
+  lower->now.here = plan_stage_virtual (&lower->stage, virtual_stage);
+  lower->now.is_first_micro_batch = TRUE;
+  plan_lower_each_bucket_here (lower, visit);
+}
+
+/* Whether weights of virtual stages come and go. */
+static gboolean
+keeps_some (const PlanLower *lower)
+{
+  return lower->policy.keeps_weights && lower->stage.n_virtual > MOST_WHOLE;
+}
+
+/* Starts gathering all weights as the step begins, if they stay up to its end. */
+static void
+gather_all (PlanLower *lower)
+{
+  if (!lower->policy.keeps_weights)
+    return;
+  for (gint64 i = 0; !keeps_some (lower) && i < lower->stage.n_virtual; i++)
+    visit_buckets (lower, i, gather_bucket);
+  lower->now.is_gathered = TRUE;
+}
+
+/* The virtual stage of pass `n` of a stage, forward and backward passes counted together. */
+static gint64
+virtual_stage_of (const Interleaved *self, gint64 n)
+{
+  const gint64 turns = self->passes - self->ahead, i = n - self->ahead;
+  if (i < 0)
+    return pass_at (self, n, FALSE).virtual_stage;
+  if (i < 2 * turns)
+    return pass_at (self, i % 2 == 0 ? self->ahead + i / 2 : i / 2, i % 2 == 1).virtual_stage;
+  return pass_at (self, n - self->passes, TRUE).virtual_stage;
+}
+
+/* Before a pass: drops the weights of virtual stages that are not among the next ones, starts
+ * gathering those of the next ones, and waits for its own. */
+static void
+prepare_weights (Interleaved *self, gint64 at, gboolean is_backward)
+{
+  PlanLower *lower = self->lower;
+  const gint64 turns = self->passes - self->ahead;
+  const gint64 n = is_backward ? (at < turns ? self->ahead + 2 * at + 1 : self->passes + at)
+                               : at + MAX (at - self->ahead, 0);
+  gint64 next[MOST_WHOLE];
+  guint n_next = 0;
+  if (!keeps_some (lower))
+    return;
+  for (gint64 i = n; i < 2 * self->passes && n_next < MOST_WHOLE; i++)
+    {
+      gboolean is_known = FALSE;
+      next[n_next] = virtual_stage_of (self, i);
+      for (guint k = 0; k < n_next; k++)
+        is_known = is_known || next[k] == next[n_next];
+      n_next += is_known ? 0 : 1;
+    }
+  for (gint64 i = 0; i < lower->stage.n_virtual; i++)
+    {
+      gboolean is_next = FALSE;
+      for (guint k = 0; k < n_next; k++)
+        is_next = is_next || next[k] == i;
+      if (self->is_whole[i] && !is_next)
+        visit_buckets (lower, i, drop_bucket);
+      self->is_whole[i] = self->is_whole[i] && is_next;
+    }
+  for (guint k = 0; k < n_next; k++)
+    if (!self->is_whole[next[k]])
+      {
+        visit_buckets (lower, next[k], gather_bucket);
+        self->is_whole[next[k]] = self->is_coming[next[k]] = TRUE;
+      }
+  if (self->is_coming[next[0]])
+    visit_buckets (lower, next[0], receive_bucket);
+  self->is_coming[next[0]] = FALSE;
+  lower->now.has_weights = TRUE;
+}
+
+/* --- passes ----------------------------------------------------------------------------------- */
+
 static void
 forward (Interleaved *self, gint64 at)
 {
   PlanLower *lower = self->lower;
   const PlanStagePass pass = pass_at (self, at, FALSE);
   const gboolean is_ahead = at < self->ahead;
+  prepare_weights (self, at, FALSE);
   if (is_traded (lower, PLAN_TRADE_INPUT, pass))
     await (lower, PLAN_TRADE_INPUT, pass);
   if (self->output.is_awaited)
@@ -270,6 +393,7 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
 {
   PlanLower *lower = self->lower;
   const PlanStagePass pass = pass_at (self, at, TRUE);
+  prepare_weights (self, at, TRUE);
   if (is_traded (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass))
     await (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass);
   set_pass (lower, pass);
@@ -281,36 +405,13 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
   if (pass.micro_batch + 1 == lower->place.micro_batches)
     {
       set_pass (lower, pass);
-      plan_lower_reduce_held (lower);
+      plan_lower_reduce_held (lower); /* drops weights, too */
+      self->is_whole[pass.virtual_stage] = FALSE;
     }
   self->gradient
       = (Sent){ .pass = pass, .is_kept = is_traded (lower, PLAN_TRADE_INPUT_GRADIENT, pass) };
   if (is_alone)
     drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
-}
-
-static void
-gather_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
-{
-  const PlanLowerBucket *b = &lower->bucket[kind];
-  if (b->shards_weights && (b->is_unit || lower->policy.passes_outer))
-    plan_lower_gather_bucket (lower, kind, unit, 0, FALSE);
-}
-
-/* Starts gathering all weights as the step begins, if they stay up to its end: PyTorch gathers the
- * next three virtual stages that have something to do (schedules.py, _add_unshard_reshard). */
-static void
-gather_all (PlanLower *lower)
-{
-  if (!lower->policy.keeps_weights)
-    return;
-  for (gint64 i = 0; i < lower->stage.n_virtual; i++)
-    {
-      lower->now.here = plan_stage_virtual (&lower->stage, i);
-      lower->now.is_first_micro_batch = TRUE;
-      plan_lower_each_bucket_here (lower, gather_bucket);
-    }
-  lower->now.is_gathered = TRUE;
 }
 
 /* --- in batches ------------------------------------------------------------------------------- */
@@ -546,7 +647,9 @@ rounds_from (const Interleaved *self, gint64 i)
   const gint64 forward_end = whole - 1 - self->ahead;
   const gint64 backward_end
       = whole < self->passes ? whole - 1 : whole - plan_stage_group (lower->plan) * n_virtual;
-  const gint64 turns = MIN (forward_end, backward_end) - i;
+  /* What is gathered depends on passes up to two changes of the virtual stage later. */
+  const gint64 turns = MIN (forward_end, backward_end) - i
+                       - (keeps_some (lower) ? 2 * plan_stage_group (lower->plan) : 0);
   return turns > 0 ? turns / (lower->rows * n_virtual) : 0;
 }
 
@@ -595,7 +698,10 @@ finish (Interleaved *self)
 void
 plan_lower_interleaved (PlanLower *lower)
 {
-  g_autofree gboolean *is_reducing = g_new0 (gboolean, lower->stage.n_virtual);
+  const gint64 n_virtual = lower->stage.n_virtual;
+  g_autofree gboolean *is_reducing = g_new0 (gboolean, n_virtual),
+                      *is_whole = g_new0 (gboolean, n_virtual),
+                      *is_coming = g_new0 (gboolean, n_virtual);
   Interleaved self
       = { .lower = lower,
           .passes = plan_stage_passes (lower->plan, lower->place.micro_batches),
@@ -603,7 +709,9 @@ plan_lower_interleaved (PlanLower *lower)
           = plan_stage_warm_up (lower->plan, lower->place.stage_number, lower->place.micro_batches),
           .reduces_beside = !lower->policy.reduces_together && !lower->policy.sums_shared_first
                             && lower->place.most_ranks > 1 && !lower->policy.holds_gradients,
-          .is_reducing = is_reducing };
+          .is_reducing = is_reducing,
+          .is_whole = is_whole,
+          .is_coming = is_coming };
   /* Layers' backward passes start no reductions. */
   lower->policy.reduces_together = !lower->policy.holds_gradients;
   if (lower->policy.is_eval)

@@ -20,6 +20,7 @@ typedef struct
   guint32 kind;   /* kind of layer */
   gboolean is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
   gboolean is_gathered;  /* the gathers of all weights have been started */
+  gboolean has_weights;  /* compute has waited for all weights of the virtual stage at hand */
   gboolean reduces_held; /* gradients that were held up to the last micro batch are being reduced */
   /* Acts to be carried out inside the backward pass of the layer at hand, each once a certain
    * gradient is complete; their units count from `attached_from`. */
@@ -105,7 +106,8 @@ plan_lower_is_module (const PlanLower *self, gint64 layer)
 static inline gboolean
 plan_lower_finds_weights (const PlanLower *self)
 {
-  return self->policy.keeps_weights && (self->now.is_backward || !self->now.is_first_micro_batch);
+  return self->policy.keeps_weights
+         && (self->now.is_backward || !self->now.is_first_micro_batch || self->now.has_weights);
 }
 
 /* Whether this pass gathers weights. */

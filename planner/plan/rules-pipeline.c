@@ -184,12 +184,6 @@ gathers_anew (const PlanFacts *f)
   return has_torch_stages (f) && IS (f, STRATEGY, OPTIM_GRADS_PARAMS);
 }
 
-static gboolean
-gathers_some (const PlanFacts *f)
-{
-  return has_torch_stages (f) && f->value[PLAN_VPP] > 3;
-}
-
 /* PyTorch's stages keep gradients whole by themselves. */
 static gboolean
 syncs_twice (const PlanFacts *f)
@@ -335,9 +329,6 @@ static const PlanRuleEntry unbuilt[] = {
   { { "not-built-yet-torch-resharding", "pp above 1 on stack=fsdp2 needs strategy=optim_grads in this version: torchtitan's own choice beside "
       "pipelines (fsdp_reshard_after_forward=default), with which weights stay gathered for the step", LIMIT, PLAN_ERROR_UNSUPPORTED },
     gathers_anew, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },
-  { { "not-built-yet-torch-gathers", "vpp on stack=fsdp2 is at most 3 in this version: of more virtual stages PyTorch keeps three gathered at "
-      "a time", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    gathers_some, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP) },
   { { "not-built-yet-torch-stages", "on stack=fsdp2, three or more virtual stages (vpp) must divide the layers, embedding and loss counted as "
       "pp_count_embedding, pp_count_loss and pp_last_short say, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     deals_out_unlike, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS,

@@ -343,7 +343,9 @@ whole_bytes (const PlanCase *of)
     return 0;
   const guint64 grads = MIN (plan_dtype_bytes (plan_field_dtype (plan, PLAN_GRAD_COMM), whole),
                              plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), whole));
-  return (plan_shards_weights (plan) ? 0 : plan_dtype_bytes (plan_weights_dtype (plan), whole))
+  /* Of more than three virtual stages some are whole (lower-interleaved.c). */
+  const gboolean stay = !plan_shards_weights (plan) && value[PLAN_VPP] <= 3;
+  return (stay ? plan_dtype_bytes (plan_weights_dtype (plan), whole) : 0)
          + (left > first ? grads : 0);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interleaved stages that exchange in batches (pp_overlap=off): which transfers make a batch. */
+/* Interleaved stages, written down after the frameworks: which transfers make a batch (Megatron-LM,
+ * pp_overlap=off), and of which virtual stages weights are gathered (PyTorch). */
 #include "config.h"
 
 #include "planner/plan/stages.h"
@@ -221,6 +222,147 @@ START_TEST (batches_take_longer)
 }
 END_TEST
 
+/* The passes of stage `r` in order. */
+static guint
+list_both (const Shape *t, gint64 r, Pass *out)
+{
+  Pass forward[MOST_PASSES], backward[MOST_PASSES];
+  const gint64 all = pipeline_passes (t->m, t->group, t->n_virtual, FALSE, forward);
+  const gint64 ahead = MIN (2 * (t->n - 1 - r) + (t->n_virtual - 1) * t->group, all);
+  guint n = 0;
+  pipeline_passes (t->m, t->group, t->n_virtual, TRUE, backward);
+  for (gint64 i = 0; i < ahead; i++)
+    out[n++] = forward[i];
+  for (gint64 i = 0; i < all; i++)
+    {
+      if (ahead + i < all)
+        out[n++] = forward[ahead + i];
+      out[n++] = backward[i];
+    }
+  return n;
+}
+
+/* What PyTorch's _add_unshard_reshard makes of these passes, and what its reductions do: '+' begins
+ * to gather a virtual stage's weights, '-' drops them. It looks for the next three virtual stages
+ * from each pass on. */
+static char *
+write_down_weights (const Shape *t, gint64 r)
+{
+  Pass passes[2 * MOST_PASSES];
+  gboolean is_active[16] = { FALSE };
+  const guint n = list_both (t, r, passes);
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; i < n; i++)
+    {
+      gint64 next[3];
+      guint n_next = 0;
+      gboolean is_next[16] = { FALSE };
+      for (guint k = i; k < n && n_next < 3; k++)
+        if (!is_next[passes[k].virtual_stage])
+          {
+            next[n_next++] = passes[k].virtual_stage;
+            is_next[passes[k].virtual_stage] = TRUE;
+          }
+      for (gint64 v = 0; v < t->n_virtual; v++)
+        if (is_active[v] && !is_next[v])
+          {
+            g_string_append_printf (text, "-%d", (int)v);
+            is_active[v] = FALSE;
+          }
+      for (guint k = 0; k < n_next; k++)
+        if (!is_active[next[k]])
+          {
+            g_string_append_printf (text, "+%d", (int)next[k]);
+            is_active[next[k]] = TRUE;
+          }
+      g_string_append_printf (text, "%c%d", passes[i].is_backward ? 'B' : 'F',
+                              (int)passes[i].virtual_stage);
+      if (!passes[i].is_backward || passes[i].micro_batch + 1 < t->m)
+        continue;
+      g_string_append_printf (text, "-%d", (int)passes[i].virtual_stage);
+      is_active[passes[i].virtual_stage] = FALSE;
+    }
+  return g_string_free (text, FALSE);
+}
+
+/* The virtual stage that begins or, for backward passes, ends with a layer; -1: there is none. */
+static int
+virtual_stage_at (const PlanStage *stage, gint64 layer, gboolean is_backward)
+{
+  for (gint64 i = 0; i < stage->n_virtual; i++)
+    {
+      const PlanStage one = plan_stage_virtual (stage, i);
+      if (layer == (is_backward ? one.first + one.layers - 1 : one.first))
+        return (int)i;
+    }
+  return -1;
+}
+
+/* The same, of a stage's schedule, by the first layer of each virtual stage. */
+static char *
+find_weights (const Pipeline *p, guint stage)
+{
+  const PlanSchedule *schedule = p->schedules[stage];
+  const PlanStage part = plan_stage_of (p->model, p->of->stack, &p->of->plan, stage);
+  GString *text = g_string_new (NULL);
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    {
+      const gboolean is_backward = op->kind == PLAN_OP_ATTENTION_BWD;
+      const gboolean gathers = op->kind == PLAN_OP_ALL_GATHER, drops = op->kind == PLAN_OP_FREE;
+      const PlanRef *ref = &op->refs[is_backward        ? PLAN_REF_ATTENTION_BWD_out
+                                     : gathers || drops ? 0
+                                                        : PLAN_REF_ATTENTION_out];
+      if (op->kind != PLAN_OP_ATTENTION && !is_backward && !gathers && !drops)
+        continue;
+      const char *name = plan_schedule_buffer (schedule, (guint)ref->array)->name;
+      if ((gathers && strcmp (name, "landing.layer") != 0)
+          || (drops && strcmp (name, "weights.layer") != 0))
+        continue;
+      const gint64 layer = plan_cursor_index (&cursor, ref) % part.layers;
+      const int at = virtual_stage_at (&part, layer, is_backward);
+      if (at >= 0)
+        g_string_append_printf (text, "%c%d",
+                                gathers       ? '+'
+                                : drops       ? '-'
+                                : is_backward ? 'B'
+                                              : 'F',
+                                at);
+    }
+  return g_string_free (text, FALSE);
+}
+
+/* Of more than three virtual stages the next three are whole; of fewer, all stay from the first to
+ * their last pass. */
+START_TEST (weights_of_the_next_three_are_whole)
+{
+  static const char *const words[]
+      = { "pp=2 vpp=2 gbs=16", "pp=2 vpp=3 gbs=16", "pp=2 vpp=4 gbs=16",  "pp=2 vpp=4 gbs=64",
+          "pp=4 vpp=4 gbs=16", "pp=4 vpp=6 gbs=64", "pp=2 vpp=12 gbs=32", "pp=4 vpp=4 gbs=160" };
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=48,hidden=64,ffn=128,heads=4,vocab=128,max_seq=64,tied=off", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  g_autofree char *all = g_strconcat ("stack=fsdp2 strategy=optim_grads seq=64 ", words[_i], NULL);
+  Pipeline p = { .model = model, .cluster = cluster };
+  p.of = test_case (model, cluster, all);
+  const gint64 *value = p.of->plan.value;
+  p.n = (guint)value[PLAN_PP];
+  const Shape t = { .n = value[PLAN_PP],
+                    .n_virtual = value[PLAN_VPP],
+                    .m = plan_micro_batches (&p.of->plan, cluster),
+                    .group = plan_stage_group (&p.of->plan) };
+  for (guint i = 0; i < p.n; i++)
+    {
+      p.schedules[i] = test_lower (p.of, i * 8 / p.n);
+      g_autofree char *wanted = write_down_weights (&t, i), *found = find_weights (&p, i);
+      ck_assert_str_eq (found, wanted);
+      plan_schedule_free (p.schedules[i]);
+    }
+  plan_case_free (p.of);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -229,6 +371,7 @@ main (void)
   tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, batches_are_those_that_are_described, 0, 7);
   tcase_add_loop_test (tcase, batches_take_longer, 0, 2);
+  tcase_add_loop_test (tcase, weights_of_the_next_three_are_whole, 0, 8);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
