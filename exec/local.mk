@@ -29,6 +29,7 @@ libexec_a_SOURCES += \
 # Kernels of processors.
 libexec_a_SOURCES += \
   %D%/cpu/device-cpu.c \
+  %D%/cpu/kernels-cpu-operand.c \
   %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h %D%/cpu/kernels-cpu-experts.h \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/attend.c %D%/cpu/attend.h %D%/cpu/kernels-cpu-attention.c %D%/cpu/kernels-cpu-attention.h %D%/cpu/kernels-cpu-rope.c \

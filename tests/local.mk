@@ -151,7 +151,7 @@ tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tes
   tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
   tests/reference/evaluate-heads.c tests/reference/evaluate-latent.c tests/reference/evaluate-split.c \
   tests/reference/evaluate-context.c tests/reference/evaluate-dropout.c tests/reference/evaluate-reduce.c \
-  exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
+  exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-operand.c \
   exec/cpu/attend.c exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
   exec/cpu/kernels-cpu-dropout.c exec/cpu/kernels-cpu-experts.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU backend: its table of kernels, how their work is divided among threads, and the kernels
- * of element-wise ops, embeddings and matrix products. Operands and dims are those of
+/* The CPU backend: its table of kernels, and the kernels of element-wise ops, embeddings and matrix
+ * products. Operands and dims are those of
  * planner/schedule/op-list.h. Everything is computed in fp32, in loops of a fixed order, and
  * rounded once where it is stored. */
 #include "config.h"
@@ -18,77 +18,6 @@
 #include <string.h>
 
 #define BLOCK EXEC_CPU_BLOCK
-
-const float *
-exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guint64 count, float *storage)
-{
-  if (dtype == PLAN_DTYPE_FP32)
-    return (const float *)array + at;
-  exec_number_widen (storage, (const guint8 *)array + plan_dtype_bytes (dtype, at), dtype, count);
-  return storage;
-}
-
-const float *
-exec_cpu_read_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count, float *storage)
-{
-  return exec_cpu_read (args->ptr[operand], args->dtype[operand], at, count, storage);
-}
-
-void
-exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, const float *values)
-{
-  exec_number_narrow ((guint8 *)array + plan_dtype_bytes (dtype, at), dtype, values, count);
-}
-
-void
-exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
-                    const float *values)
-{
-  exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
-}
-
-/* --- work divided among the threads of a rank --------------------------------------------- */
-
-#define PART EXEC_CPU_PART
-#define PART_COLUMNS 64 /* fewest columns per thread: a few cache lines */
-
-typedef struct
-{
-  const ExecArgs *args;
-  ExecCpuRange run;
-  guint64 count, grain;
-} Spread;
-
-static void
-run_range (gpointer data, guint64 part, guint worker)
-{
-  const Spread *self = data;
-  const guint64 from = part * self->grain;
-
-  self->run (self->args, from, MIN (from + self->grain, self->count));
-}
-
-static void
-spread (const ExecArgs *args, guint64 count, guint64 grain, ExecCpuRange run)
-{
-  Spread self = { args, run, count, grain };
-
-  exec_pool_run ((count + grain - 1) / grain, G_MAXUINT, run_range, &self);
-}
-
-void
-exec_cpu_spread (const ExecArgs *args, guint64 count, guint64 width, ExecCpuRange run)
-{
-  spread (args, count, MAX (PART / MAX (width, 1), 1), run);
-}
-
-void
-exec_cpu_spread_columns (const ExecArgs *args, guint64 rows, guint64 cols, ExecCpuRange run)
-{
-  const guint64 grain = PART / MAX (rows, 1) / PART_COLUMNS * PART_COLUMNS;
-
-  spread (args, cols, CLAMP (grain, PART_COLUMNS, BLOCK), run);
-}
 
 /* --- element by element ------------------------------------------------------------------- */
 
@@ -493,9 +422,9 @@ static void
 widen_part (gpointer data, guint64 part, guint worker)
 {
   const Widening *self = data;
-  const guint64 from = part * PART;
+  const guint64 from = part * EXEC_CPU_PART;
 
-  exec_cpu_read_ref (self->args, self->operand, from, MIN (PART, self->count - from),
+  exec_cpu_read_ref (self->args, self->operand, from, MIN (EXEC_CPU_PART, self->count - from),
                      self->copy + from);
 }
 
@@ -512,7 +441,7 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *copy)
     {
       Widening self = { args, operand, count, copy };
 
-      exec_pool_run ((count + PART - 1) / PART, G_MAXUINT, widen_part, &self);
+      exec_pool_run ((count + EXEC_CPU_PART - 1) / EXEC_CPU_PART, G_MAXUINT, widen_part, &self);
       return copy;
     }
   if (args->blocks[operand].scales != NULL) /* both factors' blocks lie along k */
