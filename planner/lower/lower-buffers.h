@@ -66,6 +66,7 @@ typedef struct
 {
   gint32 own, all;    /* exact sums of this rank; of all ranks */
   gint32 coef;        /* the factors by which gradients are scaled and clipped */
+  gint32 host_coef;   /* the same for the host's share of the optimizer; -1: it reads `coef` */
   gint32 nan;         /* the sum that shows a NaN */
   gint32 replicated;  /* gradients that are summed over the tensor-parallel group, in one buffer */
   gint32 other_share; /* the other stage's share of the gradient of a tied embedding */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Offloading. Activations are copied to the host while the next layer runs, and back one chunk
- * ahead of the backward pass. A share of the optimizer's work is done by the host, in fp32 and with
- * nothing beside: gradients are copied out, the host updates its moments and weights, the weights
- * are copied back (after Megatron-LM's HybridDeviceOptimizer). Host memory is allocated once and
- * stays. */
+ * ahead of the backward pass. A share of the optimizer's work is done by the host: gradients are
+ * copied out, the host updates its moments and weights, the weights are copied back. Megatron-LM's
+ * HybridDeviceOptimizer does that in fp32, with nothing beside; our own runtime in the formats of
+ * the device, which does the rest meanwhile, so that shares change no result. Host memory is
+ * allocated once and stays. */
 #include "config.h"
 
 #include "planner/lower/lower-offload.h"
@@ -18,6 +19,8 @@
 
 /* Smaller tensors are not offloaded (Megatron-LM --min-offloaded-tensor-size). */
 #define LEAST_ELEMENTS 1048576
+
+#define N_FACTORS 4 /* that CLIP writes */
 
 PlanValueSet
 plan_lower_offload_takes (const PlanLayerGraph *net, gint64 modules)
@@ -100,6 +103,10 @@ plan_lower_declare_offload (PlanLower *self)
     updates |= plan_lower_host_elements (self, kind) > 0;
   self->event.copied = updates ? plan_schedule_add_event (self->schedule, "copied", 1) : -1;
   self->event.updated = updates ? plan_schedule_add_event (self->schedule, "updated", 1) : -1;
+  self->sums.host_coef = updates && self->stack->optimizer.host == PLAN_HOST_ALIKE
+                             ? plan_schedule_add_buffer (self->schedule, "host.coef", 1, N_FACTORS,
+                                                         PLAN_DTYPE_FP32, PLAN_CATEGORY_HOST)
+                             : -1;
   const gboolean any = declare_outgoing (self);
   self->event.offloaded = any ? plan_schedule_add_event (self->schedule, "offloaded", layers) : -1;
   self->event.fetched = any ? plan_schedule_add_event (self->schedule, "fetched", layers) : -1;
@@ -165,6 +172,29 @@ plan_lower_host_elements (const PlanLower *self, PlanBucketKind kind)
   return own / 1000000 * share + own % 1000000 * share / 1000000;
 }
 
+/* The format in which the host keeps what the device has in another one. */
+static PlanDtype
+host_dtype (const PlanLower *self, PlanBucketKind kind, PlanHostState state)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (self->stack->optimizer.host == PLAN_HOST_WIDE)
+    return PLAN_DTYPE_FP32;
+  switch (state)
+    {
+    case PLAN_HOST_MAIN:
+      return b->main >= 0 ? self->dtype.main_params : b->dtype;
+    case PLAN_HOST_EXP_AVG:
+      return plan_field_dtype (self->plan, PLAN_EXP_AVG);
+    case PLAN_HOST_EXP_AVG_SQ:
+      return plan_field_dtype (self->plan, PLAN_EXP_AVG_SQ);
+    case PLAN_HOST_GRADS:
+      return self->dtype.main_grads;
+    case PLAN_N_HOST_STATES:
+      break;
+    }
+  g_assert_not_reached ();
+}
+
 void
 plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
 {
@@ -178,7 +208,7 @@ plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
       b->host[i] = count == 0 ? -1
                               : plan_schedule_add_buffer (
                                   self->schedule, name, (guint32)self->layout.buckets[kind].length,
-                                  (guint64)count, PLAN_DTYPE_FP32, PLAN_CATEGORY_HOST);
+                                  (guint64)count, host_dtype (self, kind, i), PLAN_CATEGORY_HOST);
     }
 }
 
@@ -260,6 +290,13 @@ plan_lower_host_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit u
 }
 
 void
+plan_lower_host_factors (PlanLower *self)
+{
+  if (self->sums.host_coef >= 0)
+    copy (self, ONE (sums.host_coef), ONE (sums.coef), N_FACTORS, ONE (event.copied));
+}
+
+void
 plan_lower_host_update (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gint32 *host = self->bucket[kind].host;
@@ -270,7 +307,7 @@ plan_lower_host_update (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit
                                 plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG], unit, 0),
                                 plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG_SQ], unit, 0),
                                 plan_lower_unit_ref (host[PLAN_HOST_GRADS], unit, 0),
-                                ONE (sums.coef)),
+                                self->sums.host_coef >= 0 ? ONE (sums.host_coef) : ONE (sums.coef)),
                      PLAN_DIMS (count), NULL, ONE (event.updated));
 }
 

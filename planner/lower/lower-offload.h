@@ -24,8 +24,10 @@ void plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind);
 void plan_lower_host_memory (PlanLower *self, gboolean takes);
 void plan_lower_host_init (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef main);
 
-/* The three steps of the host's share. Each is done for all buckets before the next. */
+/* The three steps of the host's share. Each is done for all buckets before the next. The factors by
+ * which gradients are scaled go with them. */
 void plan_lower_host_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
+void plan_lower_host_factors (PlanLower *self);
 void plan_lower_host_update (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
 void plan_lower_host_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                               PlanRef main);

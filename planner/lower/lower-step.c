@@ -453,9 +453,8 @@ update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 }
 
 static void
-update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+use_updated (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  update_here (self, kind, unit);
   if (self->bucket[kind].lends_grads)
     {
       drop_gradients (self, kind, unit);
@@ -470,18 +469,28 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 }
 
 static void
+update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  update_here (self, kind, unit);
+  use_updated (self, kind, unit);
+}
+
+static void
 fetch_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   plan_lower_host_weights (self, kind, unit, main_weights (self, kind, unit));
 }
 
-/* The host's share of the optimizer: gradients out, update, weights back, one after the other. */
+/* The host's share: gradients out, update, weights back, one after the other. The device does the
+ * rest meanwhile or afterwards. */
 static void
-update_on_host (PlanLower *self)
+update_with_host (PlanLower *self)
 {
-  if (self->event.copied < 0)
-    return;
+  const gboolean is_beside = self->stack->optimizer.host == PLAN_HOST_ALIKE;
   plan_lower_each_bucket (self, plan_lower_host_gradients);
+  plan_lower_host_factors (self);
+  if (is_beside)
+    plan_lower_each_bucket (self, update_here);
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
                    PLAN_WAITS (ONE (event.copied)), PLAN_REF_NONE);
   plan_lower_each_bucket (self, plan_lower_host_update);
@@ -489,6 +498,7 @@ update_on_host (PlanLower *self)
                    PLAN_WAITS (ONE (event.updated)), PLAN_REF_NONE);
   plan_lower_each_bucket (self, fetch_weights);
   plan_lower_wait (self, ONE (event.copied));
+  plan_lower_each_bucket (self, is_beside ? use_updated : update_weights);
 }
 
 static void
@@ -764,8 +774,10 @@ plan_lower_end_step (PlanLower *self)
   const gboolean widens = any->wide_avg >= 0 || any->wide_avg_sq >= 0 || any->roots >= 0;
   if (widens)
     plan_lower_each_bucket (self, plan_lower_take_copies);
-  update_on_host (self);
-  plan_lower_each_bucket (self, update_weights);
+  if (self->event.copied >= 0)
+    update_with_host (self);
+  else
+    plan_lower_each_bucket (self, update_weights);
   if (widens)
     plan_lower_each_bucket (self, plan_lower_drop_copies);
   quantise_weights (self);

@@ -48,9 +48,17 @@ typedef enum
   PLAN_OPTIMIZER_TORCH,
 } PlanOptimizerKind;
 
+/* How the host works on its share of the optimizer (offload_optimizer). */
+typedef enum
+{
+  PLAN_HOST_WIDE,  /* in fp32, before the device begins with its own share (Megatron-LM) */
+  PLAN_HOST_ALIKE, /* as the device does, in the formats of its state, and beside it */
+} PlanHostShare;
+
 typedef struct
 {
   PlanOptimizerKind kind;
+  PlanHostShare host;
   gint64 tensor_ns;      /* host time for each parameter tensor after the wait for the norm */
   guint8 update_kernels; /* kernels that the update of a unit starts; 0: 1 */
 } PlanStackOptimizer;

@@ -18,6 +18,9 @@ const PlanFramework plan_framework_native = {
     .weights = {
       .outer = PLAN_OUTER_STAYS,
     },
+    .optimizer = {
+      .host = PLAN_HOST_ALIKE,
+    },
     .loss = {
       .pieces = PLAN_PIECES_FUSED,
       .chunks = 1,

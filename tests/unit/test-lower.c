@@ -449,6 +449,44 @@ START_TEST (offloading_copies_each_byte_out_and_back)
 }
 END_TEST
 
+/* Our own runtime's host has the formats of the device, and works beside it: the device's step is
+ * issued once gradients are on their way, and weights are rounded when both are done. */
+START_TEST (the_host_updates_beside_the_device)
+{
+  static const PlanOpKind expected[]
+      = { PLAN_OP_CLIP,       PLAN_OP_COPY, PLAN_OP_ADAMW, PLAN_OP_SYNC,
+          PLAN_OP_ADAMW_HOST, PLAN_OP_SYNC, PLAN_OP_COPY,  PLAN_OP_CAST };
+  TestCase c;
+  guint64 out, back;
+  const gint64 own = (32 * G_GINT64_CONSTANT (218136576) + 525336576 + 525369344) / 8;
+  PlanCursor cursor;
+  const PlanOp *op;
+  gint64 here = 0, host = 0;
+  guint n = 0; /* kinds seen, of those expected */
+  test_case_init (&c, "llama3-8b", "dgx-h100:1",
+                  "gbs=16 seq=4096 stack=native precision_aware=on offload_optimizer=0.25 "
+                  "main_grads=bf16 exp_avg=bf16");
+  for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+       (op = plan_cursor_next (&cursor));)
+    {
+      here += op->kind == PLAN_OP_ADAMW ? op->dims[PLAN_DIM_ADAMW_count] : 0;
+      host += op->kind == PLAN_OP_ADAMW_HOST ? op->dims[PLAN_DIM_ADAMW_HOST_count] : 0;
+      if (op->kind == PLAN_OP_WAIT || n == G_N_ELEMENTS (expected)
+          || (n == 0 && op->kind != PLAN_OP_CLIP) || (n > 0 && op->kind == expected[n - 1]))
+        continue;
+      ck_assert_str_eq (plan_op_name (op->kind), plan_op_name (expected[n]));
+      n++;
+    }
+  ck_assert_uint_eq (n, G_N_ELEMENTS (expected));
+  ck_assert_int_eq (host, own / 4);
+  ck_assert_int_eq (here + host, own);
+  measure_copies (c.schedule, &out, &back);
+  ck_assert_uint_eq (out, (guint64)host * 2 + 4 * sizeof (float));
+  ck_assert_uint_eq (back, (guint64)host * 4);
+  test_case_clear (&c);
+}
+END_TEST
+
 START_TEST (one_rank_communicates_nothing)
 {
   TestCase c;
@@ -496,6 +534,7 @@ main (void)
   tcase_add_test (tcase, gradients_are_summed_at_once);
   tcase_add_test (tcase, sums_are_made_by_norms);
   tcase_add_test (tcase, offloading_copies_each_byte_out_and_back);
+  tcase_add_test (tcase, the_host_updates_beside_the_device);
   tcase_add_test (tcase, one_rank_communicates_nothing);
   tcase_add_test (tcase, repeats_keep_the_schedule_small);
   suite_add_tcase (suite, tcase);
