@@ -115,6 +115,9 @@ struct _ExecKernels
 
 extern const ExecKernels exec_kernels_cpu;
 
+/* One step of AdamW. It is the host's share on GPUs, too, whose memory holds its operands then. */
+void exec_cpu_adamw (const ExecArgs *args);
+
 /* Matrix product in fp32, row-major, by exec/cpu/gemm-blas.c or exec/cpu/gemm-plain.c. `layout` is
  * as in the op list. The result depends on the arguments alone, bit for bit. */
 void exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const float *b,

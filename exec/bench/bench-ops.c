@@ -42,6 +42,7 @@ static const Source cpu_sources[] = {
   { "llama-tiny", "compute=fp32 ce_fusion=off", FALSE },
   { "llama-tiny", "compute=bf16 loss_chunks=2", FALSE },
   { "llama-tiny", "compute=bf16 offload_layers=1", FALSE },
+  { "llama-tiny", "compute=bf16 precision_aware=on offload_optimizer=0.5", FALSE },
   { GPT2, "compute=fp32", FALSE },
   { GPT2, "compute=bf16", FALSE },
   { GPT2, "compute=fp32 hidden_dropout=0.1", FALSE },

@@ -678,6 +678,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_NORM_SQ] = exec_cpu_norm_sq,
     [PLAN_OP_CLIP] = exec_cpu_clip,
     [PLAN_OP_ADAMW] = exec_cpu_adamw,
+    [PLAN_OP_ADAMW_HOST] = exec_cpu_adamw,
     [PLAN_OP_SGD] = exec_cpu_sgd,
   },
 };

@@ -3,6 +3,8 @@
 
 #include "exec/cuda/device-cuda.h"
 
+#include "exec/comm/placement.h"
+#include "exec/cpu/pool.h"
 #include "exec/cuda/attention-batched.h"
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/cuda-check.h"
@@ -187,6 +189,8 @@ cuda_close (ExecDevice *device)
     destroy_event (self->clocks->pdata[i]);
   destroy_event (self->begin);
   give_memory_back (self);
+  if (self->has_pool)
+    exec_pool_close ();
   exec_cuda_fused_close ();
   exec_cuda_batched_attention_close ();
   exec_cuda_grouped_close ();
@@ -210,12 +214,30 @@ take_first_chunk (CudaDevice *self, GError **error)
   return ok;
 }
 
+/* Starts threads for the host's share of the optimizer, if it has one: this rank's part of the
+ * host's cores. */
+static gboolean
+take_threads (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
+{
+  const ExecPlacement *placement = self->comm->placement;
+  for (guint i = 0; i < plan_schedule_n_nodes (needs->schedule) && !self->has_pool; i++)
+    if (plan_schedule_node (needs->schedule, i)->kind == PLAN_OP_ADAMW_HOST)
+      {
+        if (!exec_pool_open (placement ? placement->threads
+                                       : g_get_num_processors () / self->comm->ranks,
+                             error))
+          return FALSE;
+        self->has_pool = TRUE;
+      }
+  return TRUE;
+}
+
 static gboolean
 take_all (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
   return take_first_chunk (self, error) && take_memory (self, needs, error)
-         && take_host_memory (self, needs, error) && take_scales (self, needs, error)
-         && make_streams (self, needs->schedule, error)
+         && take_host_memory (self, needs, error) && take_threads (self, needs, error)
+         && take_scales (self, needs, error) && make_streams (self, needs->schedule, error)
          && make_events (self, needs->schedule, error)
          && (!needs->keeps_steps || exec_cuda_graph_open (self, error));
 }
@@ -292,6 +314,13 @@ exec_cuda_copy (const ExecArgs *args, void *stream)
     return code;
   return (int)cudaMemcpyAsync (args->scale[PLAN_REF_COPY_out], args->scale[PLAN_REF_COPY_in],
                                sizeof (float), cudaMemcpyDeviceToDevice, stream);
+}
+
+int
+exec_cuda_adamw_host (const ExecArgs *args, void *stream)
+{
+  exec_cpu_adamw (args);
+  return 0;
 }
 
 static gboolean

@@ -15,6 +15,9 @@ extern const ExecKernels exec_kernels_cuda;
 /* A copy between the device and pinned memory; see ExecLauncher. */
 int exec_cuda_copy (const ExecArgs *args, void *stream);
 
+/* The host's share of the optimizer, which is done when it returns; see ExecLauncher. */
+int exec_cuda_adamw_host (const ExecArgs *args, void *stream);
+
 /* N ranks as threads of this process that share one GPU; see exec_comm_threads_open. */
 gboolean exec_comm_cuda_open (guint ranks, ExecComm **out_comms, GError **error);
 

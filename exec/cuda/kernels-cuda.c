@@ -246,6 +246,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_NORM_SQ] = exec_cuda_norm_sq,
     [PLAN_OP_CLIP] = exec_cuda_clip,
     [PLAN_OP_ADAMW] = exec_cuda_adamw,
+    [PLAN_OP_ADAMW_HOST] = exec_cuda_adamw_host,
     [PLAN_OP_SGD] = exec_cuda_sgd,
   },
 };

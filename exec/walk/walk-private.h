@@ -54,15 +54,15 @@ typedef struct
 {
   PlanBucketKind kind;
   gint64 unit;
-  guint64 first, count; /* elements of the bucket */
-  gboolean is_owner;    /* this rank is the first of those that hold it */
-  float *scales;        /* on the device, of moments in eight bits; else NULL */
+  guint64 first, count, hosted; /* elements of the bucket; so many have moments on the host */
+  gboolean is_owner;            /* this rank is the first of those that hold it */
+  float *scales;                /* on the device, of moments in eight bits; else NULL */
   struct
   {
     gboolean exists;
-    guint32 buffer;
+    guint32 buffer, host; /* on the device; on the host, of what is hosted */
+    guint64 at;           /* in elements of `buffer` */
     PlanDtype dtype;
-    guint64 at; /* in elements */
   } state[EXEC_N_STATES];
 } ExecShard;
 

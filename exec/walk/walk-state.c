@@ -15,11 +15,31 @@
 /* Elements that are made or read at once. */
 #define BLOCK (G_GUINT64_CONSTANT (1) << 20)
 
+/* How many of a shard's first elements have this state on the host. */
+static guint64
+hosted (const ExecShard *shard, ExecState state)
+{
+  return state == EXEC_STATE_MAIN ? 0 : shard->hosted;
+}
+
+gboolean
+exec_walk_is_on_host (const ExecShard *shard, ExecState state, guint64 element, guint64 *io_count)
+{
+  const guint64 end = hosted (shard, state);
+  if (element < end)
+    *io_count = MIN (*io_count, end - element);
+  return element < end;
+}
+
 guint8 *
 exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state, guint64 element)
 {
+  const guint64 before = hosted (shard, state);
+  const PlanDtype dtype = shard->state[state].dtype;
+  if (element < before)
+    return self->tags[shard->state[state].host].bytes + plan_dtype_bytes (dtype, element);
   return self->tags[shard->state[state].buffer].bytes
-         + plan_dtype_bytes (shard->state[state].dtype, shard->state[state].at + element);
+         + plan_dtype_bytes (dtype, shard->state[state].at + element - before);
 }
 
 gboolean
@@ -103,14 +123,16 @@ fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **er
     return exec_walk_fill_scaled (self, shard, state, error);
   g_autofree float *values = g_new (float, BLOCK);
   g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (dtype, BLOCK));
-  for (guint64 at = 0; at < shard->count; at += BLOCK)
+  for (guint64 at = 0, n; at < shard->count; at += n)
     {
-      const guint64 n = MIN (BLOCK, shard->count - at);
+      n = MIN (BLOCK, shard->count - at);
+      const gboolean is_host = exec_walk_is_on_host (shard, state, at, &n);
+      guint8 *to = exec_walk_state (self, shard, state, at);
       if (!read_source (self, shard, slots, state, at, n, values, error))
         return FALSE;
-      exec_number_narrow (narrow, dtype, values, n);
-      if (!exec_device_write (self->device, exec_walk_state (self, shard, state, at), narrow,
-                              plan_dtype_bytes (dtype, n), error))
+      exec_number_narrow (is_host ? to : narrow, dtype, values, n);
+      if (!is_host
+          && !exec_device_write (self->device, to, narrow, plan_dtype_bytes (dtype, n), error))
         return FALSE;
     }
   return TRUE;
@@ -151,17 +173,44 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
 }
 
 static void
-set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref, ExecShard *shard,
-            ExecState state)
+set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanOp *op, guint i,
+            ExecShard *shard, ExecState state)
 {
+  const PlanRef *ref = &op->refs[i];
   shard->state[state].exists = TRUE;
-  shard->state[state].buffer = plan_cursor_buffer (cursor, ref);
   shard->state[state].dtype = plan_schedule_buffer (self->schedule, (guint)ref->array)->dtype;
+  if (op->kind == PLAN_OP_ADAMW_HOST)
+    {
+      shard->state[state].host = plan_cursor_buffer (cursor, ref);
+      return;
+    }
+  shard->state[state].buffer = plan_cursor_buffer (cursor, ref);
   shard->state[state].at = ref->at;
 }
 
 G_STATIC_ASSERT ((int)PLAN_REF_ADAMW_main == (int)PLAN_REF_SGD_main);
 G_STATIC_ASSERT ((int)PLAN_REF_ADAMW_exp_avg == (int)PLAN_REF_SGD_momentum);
+
+/* Finds the weights that the host has, too, by the copies that give it its first ones. */
+static void
+find_hosted (ExecWalk *self)
+{
+  PlanCursor cursor;
+  const PlanOp *op;
+  plan_cursor_start (&cursor, self->schedule, PLAN_SECTION_SETUP);
+  while ((op = plan_cursor_next (&cursor)))
+    for (guint i = 0; op->kind == PLAN_OP_COPY && i < self->shards->len; i++)
+      {
+        ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+        if (shard->state[EXEC_STATE_MAIN].buffer
+                != plan_cursor_buffer (&cursor, &op->refs[PLAN_REF_COPY_in])
+            || shard->state[EXEC_STATE_MAIN].at != op->refs[PLAN_REF_COPY_in].at)
+          continue;
+        shard->state[EXEC_STATE_MAIN].host
+            = plan_cursor_buffer (&cursor, &op->refs[PLAN_REF_COPY_out]);
+        shard->hosted = (guint64)op->dims[PLAN_DIM_COPY_count];
+      }
+}
 
 /* Finds the moments of each shard by the optimizer's ops, which name them beside the main
  * weights. */
@@ -171,23 +220,23 @@ exec_walk_find_moments (ExecWalk *self, GError **error)
   PlanCursor cursor;
   const PlanOp *op;
   guint n_scales = 0;
+  find_hosted (self);
   plan_cursor_start (&cursor, self->schedule, PLAN_SECTION_STEP);
   while ((op = plan_cursor_next (&cursor)))
-    for (guint i = 0;
-         (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD) && i < self->shards->len; i++)
-      {
-        ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
-        if (shard->state[EXEC_STATE_MAIN].buffer
-                != plan_cursor_buffer (&cursor, &op->refs[PLAN_REF_ADAMW_main])
-            || shard->state[EXEC_STATE_MAIN].at != op->refs[PLAN_REF_ADAMW_main].at)
-          continue;
-        set_moment (self, &cursor, &op->refs[PLAN_REF_ADAMW_exp_avg], shard, EXEC_STATE_EXP_AVG);
-        if (op->kind == PLAN_OP_ADAMW)
-          set_moment (self, &cursor, &op->refs[PLAN_REF_ADAMW_exp_avg_sq], shard,
-                      EXEC_STATE_EXP_AVG_SQ);
-        if (!exec_walk_take_moment_scales (self, shard, &n_scales, error))
-          return FALSE;
-      }
+    {
+      const gboolean is_adam = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_ADAMW_HOST;
+      guint64 first;
+      ExecShard *shard = is_adam || op->kind == PLAN_OP_SGD
+                             ? exec_walk_updated_shard (self, &cursor, op, &first)
+                             : NULL;
+      if (!shard)
+        continue;
+      set_moment (self, &cursor, op, PLAN_REF_ADAMW_exp_avg, shard, EXEC_STATE_EXP_AVG);
+      if (is_adam)
+        set_moment (self, &cursor, op, PLAN_REF_ADAMW_exp_avg_sq, shard, EXEC_STATE_EXP_AVG_SQ);
+      if (!exec_walk_take_moment_scales (self, shard, &n_scales, error))
+        return FALSE;
+    }
   return TRUE;
 }
 
@@ -246,8 +295,34 @@ divide (const ExecWalk *self, const PlanSlot *slot, guint64 first, ExecPiece all
     }
 }
 
-/* Adds the pieces of one state of a shard. Moments in eight bits are saved as fp32; `widened` owns
- * those copies. */
+/* Adds the pieces of what a slot has of one state of a shard, from element `at` of the shard on:
+ * those on the device apart from those on the host. Moments in eight bits are saved as fp32;
+ * `widened` owns those copies. */
+static gboolean
+add_slot (const ExecWalk *self, const ExecShard *shard, guint64 at, const GArray *slots, guint s,
+          guint64 first, const ExecPiece *whole, GArray *pieces, GPtrArray *widened, GError **error)
+{
+  ExecPiece piece = *whole;
+  for (guint64 done = 0; done < whole->count; done += piece.count)
+    {
+      piece = *whole;
+      piece.count -= done;
+      piece.is_on_host = exec_walk_is_on_host (shard, piece.state, at + done, &piece.count);
+      piece.data = exec_walk_state (self, shard, piece.state, at + done);
+      if (piece.dtype == PLAN_DTYPE_E4M3)
+        {
+          piece.dtype = PLAN_DTYPE_FP32;
+          piece.is_on_host = TRUE;
+          piece.data = exec_walk_widen_scaled (self, shard, piece.state, s, at, piece.count, error);
+          if (!piece.data)
+            return FALSE;
+          g_ptr_array_add (widened, (gpointer)piece.data);
+        }
+      divide (self, &g_array_index (slots, PlanSlot, s), first + done, piece, pieces);
+    }
+  return TRUE;
+}
+
 static gboolean
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
             GPtrArray *widened, GError **error)
@@ -265,17 +340,8 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
       if (is_saved_elsewhere (self, slot)
           || !exec_walk_part_of (shard, slot, &at, &piece.count, &first))
         continue;
-      piece.data = exec_walk_state (self, shard, state, at);
-      if (piece.dtype == PLAN_DTYPE_E4M3)
-        {
-          piece.dtype = PLAN_DTYPE_FP32;
-          piece.is_on_host = TRUE;
-          piece.data = exec_walk_widen_scaled (self, shard, state, s, at, piece.count, error);
-          if (!piece.data)
-            return FALSE;
-          g_ptr_array_add (widened, (gpointer)piece.data);
-        }
-      divide (self, slot, first, piece, pieces);
+      if (!add_slot (self, shard, at, slots, s, first, &piece, pieces, widened, error))
+        return FALSE;
     }
   return TRUE;
 }

@@ -14,7 +14,7 @@
 static gboolean
 has_scaled_moments (const ExecArgs *args)
 {
-  return args->op->kind == PLAN_OP_ADAMW
+  return args->op->kind != PLAN_OP_SGD
          && (args->dtype[PLAN_REF_ADAMW_exp_avg] == PLAN_DTYPE_E4M3
              || args->dtype[PLAN_REF_ADAMW_exp_avg_sq] == PLAN_DTYPE_E4M3);
 }
@@ -63,16 +63,31 @@ scale_of (const ExecShard *shard, ExecState state, guint slot)
   return &shard->scales[FLOATS_OF_PART * slot + (state == EXEC_STATE_EXP_AVG_SQ ? 2 : 0)];
 }
 
-static const ExecShard *
-shard_of (const ExecWalk *self, const PlanCursor *cursor, const PlanOp *op)
+PLAN_SAME_REF (ADAMW, ADAMW_HOST, main);
+PLAN_SAME_REF (ADAMW, ADAMW_HOST, exp_avg);
+PLAN_SAME_REF (ADAMW, ADAMW_HOST, exp_avg_sq);
+PLAN_SAME_REF (ADAMW, ADAMW_HOST, grad);
+PLAN_SAME_REF (ADAMW, ADAMW_HOST, coef);
+PLAN_SAME_DIM (ADAMW, ADAMW_HOST, count);
+
+ExecShard *
+exec_walk_updated_shard (const ExecWalk *self, const PlanCursor *cursor, const PlanOp *op,
+                         guint64 *out_first)
 {
   const PlanRef *main = &op->refs[PLAN_REF_ADAMW_main];
+  const guint32 buffer = plan_cursor_buffer (cursor, main);
+  const gboolean is_host = op->kind == PLAN_OP_ADAMW_HOST;
   for (guint i = 0; i < self->shards->len; i++)
     {
-      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
-      if (shard->state[EXEC_STATE_MAIN].buffer == plan_cursor_buffer (cursor, main)
-          && shard->state[EXEC_STATE_MAIN].at == main->at)
-        return shard;
+      ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      const guint64 at = is_host ? 0 : shard->state[EXEC_STATE_MAIN].at;
+      const guint64 end = at + (is_host ? shard->hosted : shard->count);
+      if ((is_host ? shard->state[EXEC_STATE_MAIN].host : shard->state[EXEC_STATE_MAIN].buffer)
+              != buffer
+          || main->at < at || main->at >= end)
+        continue;
+      *out_first = main->at - at;
+      return shard;
     }
   return NULL;
 }
@@ -96,18 +111,18 @@ is_decayed (const PlanSlot *slot)
          || slot->tensor.kind == PLAN_TENSOR_KIND_TABLE;
 }
 
-/* Elements of a shard that one call updates. */
+/* Elements that one call updates, as the op counts them. */
 typedef struct
 {
-  guint slot; /* its first slot */
+  guint slot; /* the shard's, in which they begin */
   guint64 at, count;
   gboolean is_decayed;
 } Part;
 
-/* Cuts a shard into parts. Neighbouring slots form one part if they are decayed alike and moments
- * have no scales. */
+/* Cuts `n` elements of a shard into parts. Neighbouring slots form one part if they are decayed
+ * alike and moments have no scales. */
 static GArray *
-parts_of (const ExecShard *shard, const GArray *slots, gboolean is_scaled)
+parts_of (const ExecShard *shard, const GArray *slots, guint64 begin, guint64 n, gboolean is_scaled)
 {
   GArray *parts = g_array_new (FALSE, FALSE, sizeof (Part));
   for (guint s = 0; s < slots->len; s++)
@@ -118,6 +133,11 @@ parts_of (const ExecShard *shard, const GArray *slots, gboolean is_scaled)
       guint64 first;
       if (!exec_walk_part_of (shard, slot, &part.at, &part.count, &first))
         continue;
+      const guint64 from = MAX (part.at, begin), to = MIN (part.at + part.count, begin + n);
+      if (from >= to)
+        continue;
+      part.at = from - begin;
+      part.count = to - from;
       if (!is_scaled && last && last->is_decayed == part.is_decayed
           && last->at + last->count == part.at)
         last->count += part.count;
@@ -133,7 +153,7 @@ static gboolean
 run_part (const ExecWalk *self, const ExecArgs *args, const ExecShard *shard, const Part *part,
           GError **error)
 {
-  const gboolean is_adam = args->op->kind == PLAN_OP_ADAMW;
+  const gboolean is_adam = args->op->kind != PLAN_OP_SGD;
   const guint last = is_adam ? (guint)PLAN_REF_ADAMW_grad : (guint)PLAN_REF_SGD_grad;
   PlanOp op = *args->op;
   ExecArgs own = *args;
@@ -155,22 +175,27 @@ gboolean
 exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
-  const ExecShard *shard = shard_of (self, cursor, args->op);
+  const guint64 count = (guint64)args->op->dims[PLAN_DIM_ADAMW_count];
+  guint64 first;
+  const ExecShard *shard = exec_walk_updated_shard (self, cursor, args->op, &first);
   const gboolean is_scaled = has_scaled_moments (args);
   const gboolean some_exempt = args->constants->weight_decay > 0 && !args->constants->decays_all;
   if (self->job->alone && is_scaled)
     return run_alone (self, args, error);
   if (!is_scaled && !some_exempt)
     return self->device->ops->run (self->device, args, args->op->stream, error);
-  if (!shard || (guint64)args->op->dims[PLAN_DIM_ADAMW_count] != shard->count)
+  const gboolean is_host = args->op->kind == PLAN_OP_ADAMW_HOST;
+  if (!shard || count != (is_host ? shard->hosted : shard->count - shard->hosted)
+      || first != (is_host ? 0 : shard->hosted))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
-                   "%s is of %" G_GINT64_FORMAT " elements, which are no rank's part of a bucket",
-                   plan_op_name (args->op->kind), args->op->dims[PLAN_DIM_ADAMW_count]);
+                   "%s is of %" G_GUINT64_FORMAT
+                   " elements, which are neither a rank's part of a bucket nor a share of it",
+                   plan_op_name (args->op->kind), count);
       return FALSE;
     }
   g_autoptr (GArray) slots = plan_layout_slots (&self->part.layout, &self->buckets, shard->kind);
-  g_autoptr (GArray) parts = parts_of (shard, slots, is_scaled);
+  g_autoptr (GArray) parts = parts_of (shard, slots, first, count, is_scaled);
   for (guint i = 0; i < parts->len; i++)
     if (!run_part (self, args, shard, &g_array_index (parts, Part, i), error))
       return FALSE;

@@ -14,8 +14,19 @@ GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
  * there are, and the first one's index in the slot. FALSE where the shard holds none. */
 gboolean exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at,
                             guint64 *out_count, guint64 *out_first);
+
+/* Where an element of a shard's state lies: weights on the device, moments where the optimizer
+ * keeps them. The second says whether that is on the host, and cuts the `io_count` elements from
+ * this one on to those that lie in a row. */
 guint8 *exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state,
                          guint64 element);
+gboolean exec_walk_is_on_host (const ExecShard *shard, ExecState state, guint64 element,
+                               guint64 *io_count);
+
+/* The shard that an optimizer's op updates, and in `out_first` the first of its elements that the
+ * op means; NULL: none. */
+ExecShard *exec_walk_updated_shard (const ExecWalk *self, const PlanCursor *cursor,
+                                    const PlanOp *op, guint64 *out_first);
 
 /* Reads initial values of a slot's parameter, `count` from element `first` of the slot on. The slot
  * may hold a slice of the whole parameter. */
@@ -33,7 +44,7 @@ guint exec_walk_n_moment_scales (const ExecWalk *self);
 gboolean exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, guint *io_at,
                                        GError **error);
 
-/* Runs one ADAMW or SGD op on all parts of parameters in its shard. */
+/* Runs one op of the optimizer on all parts of parameters in its shard. */
 gboolean exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 

@@ -55,7 +55,8 @@ static gboolean
 is_weights (const PlanBuffer *buffer)
 {
   return buffer->category == PLAN_CATEGORY_WEIGHTS || buffer->category == PLAN_CATEGORY_GATHERED
-         || buffer->category == PLAN_CATEGORY_DERIVED;
+         || buffer->category == PLAN_CATEGORY_DERIVED
+         || buffer->category == PLAN_CATEGORY_MAIN_PARAMS;
 }
 
 /* Whether an op copies or converts weights: its output gets the version and unit of its input, and
@@ -63,8 +64,8 @@ is_weights (const PlanBuffer *buffer)
 static gboolean
 moves_weights (PlanOpKind kind)
 {
-  return kind == PLAN_OP_CAST || kind == PLAN_OP_ALL_GATHER || kind == PLAN_OP_QUANTIZE
-         || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
+  return kind == PLAN_OP_CAST || kind == PLAN_OP_COPY || kind == PLAN_OP_ALL_GATHER
+         || kind == PLAN_OP_QUANTIZE || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
 }
 
 /* Fills a buffer with NaN when it is taken and when it is released, if accesses are checked. */
@@ -264,7 +265,8 @@ static void
 mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 {
   const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
-  const gboolean updates = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
+  const gboolean updates
+      = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_ADAMW_HOST || op->kind == PLAN_OP_SGD;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       const PlanRef *ref = &op->refs[i];
@@ -524,6 +526,8 @@ await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **erro
     {
       const guint32 event = plan_cursor_event (cursor, &op->waits[i]);
       const ExecRecord *record = &walk->records[event];
+      if (record->stream == PLAN_STREAM_HOST) /* what the host did is over */
+        continue;
       if (op->stream == PLAN_STREAM_HOST ? !device->ops->sync (device, event, error)
                                          : !device->ops->wait (device, event, op->stream, error))
         return FALSE;
@@ -540,7 +544,8 @@ record (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **err
     return TRUE;
   const guint32 event = plan_cursor_event (cursor, &op->record);
   walk->records[event] = (ExecRecord){ op->stream, walk->collectives[op->stream] };
-  return walk->device->ops->record (walk->device, event, op->stream, error);
+  return op->stream == PLAN_STREAM_HOST
+         || walk->device->ops->record (walk->device, event, op->stream, error);
 }
 
 static gboolean
@@ -584,7 +589,7 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
     return exec_walk_load (walk, args, error);
   if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
     return exec_walk_run_params (walk, cursor, args, error);
-  if (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD)
+  if (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_ADAMW_HOST || op->kind == PLAN_OP_SGD)
     return exec_walk_run_update (walk, cursor, args, error);
   return op->kind == PLAN_OP_SYNC || op->kind == PLAN_OP_WAIT || op->kind == PLAN_OP_PREPARE
          || walk->device->ops->run (walk->device, args, op->stream, error);

@@ -32,8 +32,11 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_EOD_MASK_LOSS,
                          "with a mean for each micro batch " LATER ": use per_token_loss=on",
                          error);
-  if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
-    return refuse_field (plan, PLAN_OFFLOAD_OPTIMIZER, LATER ": it must be 0", error);
+  if (value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_ON && value[PLAN_OFFLOAD_OPTIMIZER] > 0)
+    return refuse_field (plan, PLAN_CUDA_GRAPH,
+                         "cannot keep a step of which the host does a part: it must be off, or "
+                         "offload_optimizer=0",
+                         error);
   if (value[PLAN_EMPTY_CACHE] == PLAN_EMPTY_CACHE_ON)
     return refuse_field (
         plan, PLAN_EMPTY_CACHE,
@@ -76,18 +79,32 @@ check_split (const Plan *plan, GError **error)
   return TRUE;
 }
 
+/* Refuses moments in eight bits, which have a scale for each part of a parameter, where those of a
+ * parameter lie in several places. */
+static gboolean
+check_moments (const Plan *plan, GError **error)
+{
+  const PlanField moments[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
+  const gboolean has_stages = plan->value[PLAN_PP] > 1;
+  if (!has_stages && plan->value[PLAN_OFFLOAD_OPTIMIZER] == 0)
+    return TRUE;
+  for (guint i = 0; i < G_N_ELEMENTS (moments); i++)
+    if (plan_field_dtype (plan, moments[i]) == PLAN_DTYPE_E4M3)
+      return refuse_field (plan, moments[i],
+                           has_stages ? "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16"
+                                      : "beside offload_optimizer above 0 " LATER
+                                        ": it must be fp32, bf16 or fp16",
+                           error);
+  return TRUE;
+}
+
 /* Refuses what does not run yet with a pipeline. */
 static gboolean
 check_stages (const Plan *plan, GError **error)
 {
   const gint64 *value = plan->value;
-  const PlanField moments[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
   if (value[PLAN_PP] == 1)
     return TRUE;
-  for (guint i = 0; i < G_N_ELEMENTS (moments); i++)
-    if (plan_field_dtype (plan, moments[i]) == PLAN_DTYPE_E4M3)
-      return refuse_field (plan, moments[i],
-                           "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
   if (value[PLAN_DOC_TOKENS] > 0)
     return refuse_field (plan, PLAN_DOC_TOKENS, "beside pp above 1 " LATER ": it must be 0", error);
   return TRUE;
@@ -123,6 +140,6 @@ gboolean
 plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GError **error)
 {
   return check_fields (resolved, ranks, error) && check_dropout (resolved, model, error)
-         && check_split (resolved, error) && check_stages (resolved, error)
-         && check_model (model, error);
+         && check_split (resolved, error) && check_moments (resolved, error)
+         && check_stages (resolved, error) && check_model (model, error);
 }

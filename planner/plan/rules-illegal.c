@@ -302,7 +302,8 @@ offload_not_aware (const PlanFacts *f)
 static gboolean
 offload_of_fp8 (const PlanFacts *f)
 {
-  return f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 && is_quantised (f) && !IS (f, COMPUTE, FP8_DELAYED);
+  return f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 && is_quantised (f) && !IS (f, COMPUTE, FP8_DELAYED)
+         && !is_stack (f, PLAN_STACK_NATIVE);
 }
 
 static gboolean
@@ -548,7 +549,8 @@ static const PlanRuleEntry rules[] = {
   { { "offload-needs-precision-aware", "offload_optimizer above 0 needs precision_aware=on",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     offload_not_aware, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_OPTIMIZER) },
-  { { "offload-of-fp8-is-delayed", "offload_optimizer above 0 with quantised parameters needs compute=fp8-delayed",
+  { { "offload-of-fp8-is-delayed", "offload_optimizer above 0 with quantised parameters needs compute=fp8-delayed "
+      "or stack=native",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     offload_of_fp8, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_OPTIMIZER, PLAN_COMPUTE), PLAN_OF_BLOCKS },
 

@@ -206,10 +206,10 @@ is_of_another_stack (const PlanFacts *f)
 static gboolean
 has_other_fields (const PlanFacts *f)
 {
-  const gboolean evaluates = !IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE);
+  const gboolean differs = !IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0;
   return has_stages (f)
-         && (evaluates || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
-             || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+         && ((differs && !is_stack (f, PLAN_STACK_NATIVE)) || !IS (f, CUDA_GRAPH, OFF)
+             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0
              || f->value[PLAN_DP_OUTER] > 1);
 }
 
@@ -320,7 +320,7 @@ static const PlanRuleEntry unbuilt[] = {
       PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP) },
   { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train (stack=native: also task=eval), cuda_graph=off, dp_outer=1 and "
-      "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "nothing offloaded (stack=native: but the optimizer) by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
   { { "not-built-yet-looped-afab", "pp_schedule=afab is modelled with vpp=1 by this version: PyTorch's LoopedBFS, which runs all forward passes "

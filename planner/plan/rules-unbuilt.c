@@ -221,9 +221,10 @@ has_other_fields (const PlanFacts *f)
   return has_experts (f)
          && (!computes_experts (f) || gathers_otherwise (f) || !IS (f, DOUBLE_BUFFER, OFF)
              || !IS (f, TP_OVERLAP, NONE)
-             || (!IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE))
+             || ((!IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0)
+                 && !is_stack (f, PLAN_STACK_NATIVE))
              || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
-             || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
 }
 
@@ -322,7 +323,7 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32), param_gather=compute (on stack=megatron also mxfp8), "
       "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
-      "task=train (but on stack=native), nothing offloaded and no recompute_modules=op-sac by this version",
+      "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },

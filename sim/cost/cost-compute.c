@@ -447,8 +447,10 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
       return input->cluster->kind == PLAN_DEVICE_CPU
                  ? traffic_time (input, op, SIM_PARAM_TRAFFIC_COPY)
                  : host_time (input, op, error);
-    case PLAN_COST_HOST_OPTIMIZER:
-      return host_time (input, op, error);
+    case PLAN_COST_HOST_OPTIMIZER: /* they are the host themselves */
+      return input->cluster->kind == PLAN_DEVICE_CPU
+                 ? traffic_time (input, op, SIM_PARAM_TRAFFIC_OPTIMIZER)
+                 : host_time (input, op, error);
     case PLAN_COST_COLLECTIVE: /* cost-collective.c */
     case PLAN_COST_NONE:
     case PLAN_N_COSTS:

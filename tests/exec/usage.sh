@@ -137,8 +137,8 @@ expect 1 "fsdplan: --allow offload: cluster l40s-8x: no host_memory_bandwidth is
   fsdplan query --model llama3-8b --cluster l40s-8x --gbs 64 --seq 4096 --allow offload
 expect 3 "of one node, shorter sequences nor any other class of --allow makes it fit; more nodes were not tried: clus" \
   fsdplan query --model llama3-70b --cluster l40s-8x --gbs 64 --seq 4096
-expect 1 "offload_optimizer=0.5 is modelled and not executed yet: it must be 0" fsdplan run --model llama-tiny --gbs 4 \
-  --ranks 2 --set precision_aware=on --set offload_optimizer=0.5 --hw host_memory_bandwidth=50GB/s --hw host_bandwidth=9GB/s
+expect 1 "exp_avg=fp8 beside offload_optimizer above 0 is modelled and not executed yet: it must be fp32" fsdplan run \
+  --model llama-tiny --gbs 4 --ranks 2 --set precision_aware=on --set exp_avg=fp8 --set offload_optimizer=0.5
 expect 2 "rule experts-need-sp" fsdplan run --gbs 2 --ranks 2 --set tp=2 --set sp=off --seq 8 --db :memory: \
   --model family=gpt_oss,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32,experts=4,topk=2,expert_ffn=32
 expect 1 "modelled and not executed" fsdplan run --gbs 2 --seq 32 --db :memory: \

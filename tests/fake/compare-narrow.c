@@ -622,11 +622,12 @@ START_TEST (other_parts_are_refused)
 END_TEST
 
 /* Every op that the CPU runs the device runs too: those on parts of parameters are compared here,
- * those of experts in compare-experts.c; products of experts and copies to the host are compared by
- * whole runs alone (test-cuda-experts.c, test-cuda-walk.c). */
+ * those of experts in compare-experts.c; products of experts, copies to the host and what the host
+ * does are compared by whole runs alone (test-cuda-experts.c, test-cuda-walk.c). */
 START_TEST (every_op_is_compared)
 {
-  static const PlanOpKind elsewhere[] = { PLAN_OP_COPY,
+  static const PlanOpKind elsewhere[] = { PLAN_OP_ADAMW_HOST,
+                                          PLAN_OP_COPY,
                                           PLAN_OP_PARAM_AMAX,
                                           PLAN_OP_PARAM_QUANTIZE,
                                           PLAN_OP_RESCALE,

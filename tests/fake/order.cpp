@@ -457,6 +457,42 @@ fake_order_fails (void)
 }
 
 void
+fake_order_host_use (const char *name, const void *at, size_t bytes, gboolean is_write)
+{
+  Lock lock;
+  const std::string what = std::string ("the host's ") + name + (is_write ? " writes " : " reads ");
+  const Clock &known = host_clock ();
+  Allocation *allocation = bytes > 0 ? find (at) : nullptr;
+  size_t from;
+
+  if (bytes == 0)
+    return;
+  if (allocation == nullptr || allocation->is_freed || allocation->part != HOST)
+    {
+      report (what + std::to_string (bytes) + " bytes of memory that is not pinned");
+      return;
+    }
+  from = (size_t)((const guint8 *)at - allocation->at);
+  if (from > allocation->bytes || bytes > allocation->bytes - from)
+    {
+      report (what + bytes_of (*allocation, from, from + bytes) + ": beyond its end");
+      return;
+    }
+  auto last = split (allocation->cells, from + bytes);
+  for (auto cell = split (allocation->cells, from); cell != last; ++cell)
+    {
+      std::vector<Access> users = { cell->second.writer };
+
+      if (is_write)
+        users.insert (users.end (), cell->second.readers.begin (), cell->second.readers.end ());
+      for (const Access &user : users)
+        if (!known.knows (user.stream, user.epoch))
+          report (what + bytes_of (*allocation, cell->first, cell->second.end) + ", which "
+                  + name_of (user) + " may still use");
+    }
+}
+
+void
 fake_order_host_give (const void *what)
 {
   Lock lock;

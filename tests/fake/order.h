@@ -51,6 +51,10 @@ cudaError_t fake_order_fails (void);
  * for it: queries answer "not ready", and a host that waits without asking is reported. */
 void fake_order_stall (cudaStream_t stream, gboolean is_stalled);
 
+/* A use of pinned memory by the host itself, which is about to begin: it is reported where a stream
+ * may still use the bytes in a way that this conflicts with. What is issued later is behind it. */
+void fake_order_host_use (const char *name, const void *at, size_t bytes, gboolean is_write);
+
 /* For host threads that meet in a way that CUDA does not see: all that was over for the thread that
  * gave `what` is then over for the thread that takes it, too. (The begin and end of threads are
  * seen.) */

@@ -57,7 +57,7 @@ static const struct
   /* Tokens are dropped by their place, as of nearly equal probabilities either may be the larger.
    */
   { 4, "ep=2 strategy=optim_grads_params moe_imbalance=2 moe_capacity=0.8 moe_drop=position" },
-  { 4, "ep=4 strategy=optim_grads moe_imbalance=4" },
+  { 4, "ep=4 strategy=optim_grads moe_imbalance=4 precision_aware=on offload_optimizer=0.5" },
 };
 
 static const char *const formats[] = {

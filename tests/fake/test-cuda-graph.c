@@ -291,6 +291,9 @@ START_TEST (steps_that_cannot_be_kept_are_refused)
   case_init_graph (&c, 1, "mbs=1", TRUE);
   c.job.kernels = &exec_kernels_cpu;
   assert_refused (&c, PLAN_ERROR_UNSUPPORTED, "cuda_graph=on is for devices that run ops by");
+  case_init (&c, 1, "cuda_graph=on precision_aware=on offload_optimizer=0.5");
+  assert_refused (&c, PLAN_ERROR_UNSUPPORTED,
+                  "cuda_graph=on cannot keep a step of which the host does a part: it must be off");
 }
 END_TEST
 

@@ -66,6 +66,10 @@ static const struct
   { 4, "compute=bf16 strategy=optim tp=2 sp=on nccl_ub=on ag_group=on" },
 };
 
+#define HOSTED \
+  "compute=bf16 strategy=optim_grads_params mbs=1 gbs=6 deterministic=on precision_aware=on " \
+  "offload_optimizer="
+
 /* The numbers are near the CPU's, and graphs leave the same bits. */
 START_TEST (a_graph_changes_no_bit)
 {
@@ -91,6 +95,30 @@ START_TEST (a_graph_changes_no_bit)
     }
   case_free (&plain);
   case_clear (&graph, fields);
+}
+END_TEST
+
+/* Nor does a share of the optimizer on the host, whose processors ranks share. */
+START_TEST (the_host_changes_no_bit)
+{
+  static const char *const fields[] = { HOSTED "0", HOSTED "0.5" };
+  Case of[2];
+  for (guint i = 0; i < 2; i++)
+    {
+      case_init_nccl (&of[i], 3, fields[i], FALSE);
+      case_must_run (&of[i], fields[i]);
+      if (i == 0)
+        ck_assert_str_eq (fake_cuda_finish (), "");
+    }
+  for (guint r = 0; r < 3; r++)
+    {
+      const ExecResult *x = &of[0].results[r], *y = &of[1].results[r];
+      ck_assert_mem_eq (x->losses, y->losses, NCCL_STEPS * sizeof (double));
+      ck_assert_mem_eq (x->grad_norms, y->grad_norms, NCCL_STEPS * sizeof (double));
+      ck_assert_mem_eq (x->main_params->data, y->main_params->data, y->main_params->len);
+    }
+  case_free (&of[0]);
+  case_clear (&of[1], fields[1]);
 }
 END_TEST
 
@@ -362,6 +390,7 @@ main (void)
   TCase *tcase = tcase_create ("nccl");
   tcase_set_timeout (tcase, 300);
   test_add_runs (tcase, a_graph_changes_no_bit, G_N_ELEMENTS (plans));
+  tcase_add_test (tcase, the_host_changes_no_bit);
   tcase_add_test (tcase, products_leave_processors_to_nccl);
   tcase_add_test (tcase, a_communicator_takes_its_memory_first);
   tcase_add_loop_test (tcase, memory_beside_the_plan_is_told, 0, 2);

@@ -215,6 +215,39 @@ START_TEST (host_must_not_change_what_is_copied)
 }
 END_TEST
 
+/* Of what the host says that it uses: reads behind writes, and writes behind reads; other bytes and
+ * what the host has waited for are free. */
+START_TEST (host_uses_are_ordered)
+{
+  OK (cudaMemcpyAsync (pinned, in, 128, cudaMemcpyDeviceToHost, one));
+  fake_order_host_use ("step", pinned + 32, 128, TRUE);
+  OK (cudaStreamSynchronize (one));
+  fake_order_host_use ("step", pinned, 256, _i == 0);
+  OK (cudaMemcpyAsync (out, pinned, 256, cudaMemcpyHostToDevice, two));
+  fake_order_host_use ("step", pinned, 256, FALSE);
+  ck_assert_str_eq (fake_cuda_error (), "");
+  if (_i == 0)
+    fake_order_host_use ("step", pinned + 1, 4, TRUE);
+  else if (_i == 1)
+    {
+      OK (cudaMemcpyAsync (pinned, in, 256, cudaMemcpyDeviceToHost, two));
+      fake_order_host_use ("step", pinned, 4, FALSE);
+    }
+  else
+    fake_order_host_use ("step", in, 4, FALSE);
+  g_autofree char *found = g_strdup (fake_cuda_error ());
+  ck_assert_str_ne (finish (), "");
+  ck_assert_str_eq (found, _i == 0 ? "the host's step writes 4 bytes at 4 of pinned memory 3 (256 "
+                                     "bytes), which memcpy 256 pinned to device (#2, stream 2) "
+                                     "may still use"
+                           : _i == 1
+                               ? "the host's step reads 4 bytes at 0 of pinned memory 3 (256 "
+                                 "bytes), which memcpy 256 device to pinned (#3, stream 2) "
+                                 "may still use"
+                               : "the host's step reads 4 bytes of memory that is not pinned");
+}
+END_TEST
+
 START_TEST (host_learns_when_events_are_over)
 {
   cudaEvent_t begin, end;
@@ -654,6 +687,7 @@ add_host_tests (Suite *suite)
   tcase_add_test (tcase, host_sees_a_copy_once_it_has_waited);
   tcase_add_test (tcase, host_must_not_change_what_is_copied);
   tcase_add_test (tcase, host_learns_when_events_are_over);
+  tcase_add_loop_test (tcase, host_uses_are_ordered, 0, 3);
   tcase_add_test (tcase, host_functions_are_in_order);
   tcase_add_test (tcase, host_must_not_touch_the_device);
   tcase_add_test (tcase, host_says_where_it_copies);

@@ -173,7 +173,8 @@ START_TEST (stages_change_no_bit)
                                         "compute=fp32 pp=4",
                                         "compute=fp32 pp=2 pp_first_layers=1",
                                         "compute=bf16 pp=2 recompute=full",
-                                        "compute=bf16 pp=2 vpp=2",
+                                        "compute=bf16 pp=2 vpp=2 precision_aware=on "
+                                        "offload_optimizer=0.5",
                                         "compute=bf16 pp=2 pp_schedule=afab" };
   const gchar *common = _i / 2 % 2 == 0
                             ? "strategy=no_shard gbs=4 deterministic=on"

@@ -10,6 +10,7 @@
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/cudnn-fake.h"
+#include "tests/fake/watch.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -21,6 +22,7 @@
 #include <string.h>
 
 #define SEEDS 32
+#define ON_HOST "precision_aware=on offload_optimizer=0.4" /* a share of the optimizer */
 
 static const char *const kinds[]
     = { "family=gpt2,tied=on",
@@ -327,6 +329,8 @@ START_TEST (strategies_agree_bit_for_bit)
           "strategy=optim_grads_params recompute=full recompute_layers=1",
           "strategy=no_shard recompute=selective recompute_modules=mlp",
           "strategy=optim_grads_params offload_layers=2",
+          "strategy=optim_grads_params " ON_HOST,
+          "strategy=no_shard precision_aware=on offload_optimizer=1",
           "strategy=no_shard ce_fusion=off" };
   static const char *const formats[] = { "compute=fp32 main_grads=fp32 grad_comm=fp32",
                                          "compute=bf16 main_grads=fp32 grad_comm=fp32",
@@ -355,13 +359,36 @@ END_TEST
 static ExecDeviceOps planted_ops;
 static ExecKernels planted_kernels;
 static PlanStream planted_stream;
+static const PlanEvent *planted_event; /* NULL: all */
 static gboolean (*real_wait) (ExecDevice *self, guint32 event, PlanStream stream, GError **error);
 
-/* Makes the planted stream wait for nothing. */
+static gboolean
+is_planted (guint32 event, PlanStream stream)
+{
+  return stream == planted_stream
+         && (!planted_event || event - planted_event->first < planted_event->count);
+}
+
+/* Makes the planted stream wait for nothing, or not for one event. The host is a stream, too. */
 static gboolean
 wait_unless_planted (ExecDevice *self, guint32 event, PlanStream stream, GError **error)
 {
-  return stream == planted_stream || real_wait (self, event, stream, error);
+  return is_planted (event, stream) || real_wait (self, event, stream, error);
+}
+
+static gboolean
+sync_unless_planted (ExecDevice *self, guint32 event, GError **error)
+{
+  return is_planted (event, PLAN_STREAM_HOST) || exec_device_cuda.sync (self, event, error);
+}
+
+static const PlanEvent *
+event_of (const PlanSchedule *schedule, const char *name)
+{
+  for (guint i = 0; i < plan_schedule_n_events (schedule); i++)
+    if (g_str_equal (plan_schedule_event (schedule, i)->name, name))
+      return plan_schedule_event (schedule, i);
+  ck_abort_msg ("there is no event %s", name);
 }
 
 START_TEST (a_missing_event_is_found)
@@ -369,33 +396,45 @@ START_TEST (a_missing_event_is_found)
   static const struct
   {
     PlanStream stream;
-    const char *fields;
-  } planted[] = { { PLAN_STREAM_GATHER, "strategy=optim_grads_params" },
-                  { PLAN_STREAM_REDUCE, "strategy=optim_grads_params" },
-                  { PLAN_STREAM_COMPUTE, "strategy=optim_grads_params" },
-                  { PLAN_STREAM_REDUCE, "strategy=no_shard" },
-                  { PLAN_STREAM_COMPUTE, "strategy=no_shard" },
-                  { PLAN_STREAM_COPY, "strategy=no_shard offload_layers=2" },
-                  { PLAN_STREAM_TENSOR, "tp=2 sp=on strategy=no_shard" },
-                  { PLAN_STREAM_TENSOR, "tp=2 sp=off strategy=no_shard" },
-                  { PLAN_STREAM_COMPUTE, "tp=2 sp=off strategy=no_shard" } };
+    const char *fields, *event;
+    const char *found; /* a part of the report; NULL: any */
+  } planted[]
+      = { { PLAN_STREAM_GATHER, "strategy=optim_grads_params", NULL, NULL },
+          { PLAN_STREAM_REDUCE, "strategy=optim_grads_params", NULL, NULL },
+          { PLAN_STREAM_COMPUTE, "strategy=optim_grads_params", NULL, NULL },
+          { PLAN_STREAM_REDUCE, "strategy=no_shard", NULL, NULL },
+          { PLAN_STREAM_COMPUTE, "strategy=no_shard", NULL, NULL },
+          { PLAN_STREAM_COPY, "strategy=no_shard offload_layers=2", NULL, NULL },
+          { PLAN_STREAM_COPY, "strategy=no_shard " ON_HOST, "done", "memcpy" },
+          { PLAN_STREAM_COMPUTE, "strategy=no_shard " ON_HOST, "copied", "memcpy" },
+          { PLAN_STREAM_HOST, "strategy=optim " ON_HOST, "copied", "the host's adamw_host reads" },
+          { PLAN_STREAM_TENSOR, "tp=2 sp=on strategy=no_shard", NULL, NULL },
+          { PLAN_STREAM_TENSOR, "tp=2 sp=off strategy=no_shard", NULL, NULL },
+          { PLAN_STREAM_COMPUTE, "tp=2 sp=off strategy=no_shard", NULL, NULL } };
   Case c;
   g_autoptr (GError) error = NULL;
   planted_ops = exec_device_cuda;
   planted_kernels = exec_kernels_cuda;
   real_wait = planted_ops.wait;
   planted_ops.wait = wait_unless_planted;
+  planted_ops.sync = sync_unless_planted;
   planted_kernels.device = &planted_ops;
   planted_stream = planted[_i].stream;
+  planted_event = NULL;
   case_open (&c,
              "family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=2,head_dim=8,vocab=32,"
              "max_seq=16",
              2);
   case_set_plan (&c, planted[_i].fields);
-  c.job.kernels = &planted_kernels;
+  c.job.kernels = watch_kernels (&planted_kernels);
+  g_autoptr (PlanSchedule) schedule = test_lower (c.of, 0);
+  if (planted[_i].event)
+    planted_event = event_of (schedule, planted[_i].event);
   case_run (&c, &error);
   ck_assert_msg (*fake_cuda_error () != '\0', "%s without its waits is not found",
                  plan_stream_name (planted[_i].stream));
+  ck_assert_msg (!planted[_i].found || strstr (fake_cuda_error (), planted[_i].found) != NULL, "%s",
+                 fake_cuda_error ());
   case_free (&c);
 }
 END_TEST
@@ -438,7 +477,8 @@ START_TEST (any_call_may_fail)
   for (guint call = 1 + (guint)_i; call < 1200; call += 61)
     {
       g_autoptr (GError) error = NULL;
-      case_init (&c, 1 + (guint)_i, "strategy=optim_grads_params nan_check=loss offload_layers=1");
+      case_init (&c, 1 + (guint)_i,
+                 "strategy=optim_grads_params nan_check=loss offload_layers=1 " ON_HOST);
       fake_cuda_fail_at (call, cudaErrorNotSupported);
       if (!case_run (&c, &error))
         {
@@ -531,7 +571,8 @@ remove_folder (const char *path)
 START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
 {
   static const char *const moments[]
-      = { " offload_layers=1", " precision_aware=on exp_avg=fp8 exp_avg_sq=fp8" };
+      = { " offload_layers=1", " precision_aware=on exp_avg=fp8 exp_avg_sq=fp8",
+          " main_params=bf16 exp_avg=bf16 " ON_HOST };
   Case whole, part;
   g_autoptr (GError) error = NULL;
   g_autofree char *folder = g_dir_make_tmp ("test-cuda-walk-XXXXXX", NULL);
@@ -568,7 +609,7 @@ START_TEST (evaluation_is_near_the_cpu)
 {
   Case c;
   ExecResult expected[MAX_RANKS] = { { 0 } };
-  case_init (&c, 2, "strategy=optim_grads_params compute=fp32 offload_layers=2");
+  case_init (&c, 2, "strategy=optim_grads_params compute=fp32 offload_layers=2 " ON_HOST);
   case_evaluates (&c);
   run_on_cpu (&c, "evaluation", expected);
   case_must_run (&c, "evaluation");
@@ -603,6 +644,7 @@ static const char *const awaited[] = {
   "compute=fp8-tensorwise main_grads=fp32",
   "compute=bf16 nan_check=params gbs=2",
   "compute=fp8-tensorwise offload_layers=2 gbs=2",
+  "compute=bf16 " ON_HOST,
 };
 
 /* Neither a kernel nor a library makes the host wait in a step: where the schedule has it wait
@@ -647,13 +689,13 @@ main (void)
   test_add_runs (tcase, attention_is_by_cudnn_where_it_can, 2 * (int)G_N_ELEMENTS (attentions));
   tcase_add_test (tcase, failures_of_cudnn_are_told);
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
-  test_add_runs (tcase, a_missing_event_is_found, 9);
+  test_add_runs (tcase, a_missing_event_is_found, 12);
   tcase_add_loop_test (tcase, failures_of_collectives_say_what_failed, 0, 2);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
   tcase_add_test (tcase, memory_that_cannot_be_pinned_is_told);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
-  tcase_add_loop_test (tcase, a_resumed_run_goes_on_as_if_never_stopped, 0, 2);
+  tcase_add_loop_test (tcase, a_resumed_run_goes_on_as_if_never_stopped, 0, 3);
   tcase_add_test (tcase, evaluation_is_near_the_cpu);
   test_add_runs (tcase, no_step_blocks_the_host, G_N_ELEMENTS (awaited));
   tcase_add_test (tcase, the_trace_is_whole);

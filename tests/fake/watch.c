@@ -3,6 +3,8 @@
 
 #include "tests/fake/watch.h"
 
+#include "tests/fake/order.h"
+
 #include <string.h>
 
 #define MAX_OPERANDS (2 * PLAN_MAX_REFS)
@@ -115,11 +117,21 @@ list_operands (const ExecArgs *args, FakeOperand operands[MAX_OPERANDS])
   return n;
 }
 
+/* Declares what an op uses that the host does itself. */
+static void
+declare_use (const ExecArgs *args, const FakeOperand *operands, guint n)
+{
+  for (guint i = 0; args->op->stream == PLAN_STREAM_HOST && i < n; i++)
+    fake_order_host_use (plan_op_name (args->op->kind), operands[i].at, operands[i].bytes,
+                         operands[i].is_written);
+}
+
 static int
 launch (const ExecArgs *args, void *stream)
 {
   FakeOperand operands[MAX_OPERANDS];
   const guint n = list_operands (args, operands);
+  declare_use (args, operands, n);
   fake_watch_begin (plan_op_name (args->op->kind), operands, n);
   const int code = watched_kernels->launch[args->op->kind](args, stream);
   fake_watch_end (code == 0);

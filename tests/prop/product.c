@@ -45,7 +45,8 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
       "nccl_ub=on ag_group=on" },
   [PRODUCT_RECOMPUTE] = { "recompute=none", "recompute=selective recompute_modules=core_attn",
                           "recompute=selective recompute_modules=core_attn+mlp", "recompute=full",
-                          "recompute=full recompute_method=block", "offload_layers=1" },
+                          "recompute=full recompute_method=block", "offload_layers=1",
+                          "offload_optimizer=0.4 precision_aware=on" },
 };
 
 guint

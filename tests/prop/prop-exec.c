@@ -353,6 +353,16 @@ add_offloading (Case *c, int seed)
   take_plan (c, &plan);
 }
 
+/* Gives the host a share of the optimizer, if that is AdamW without moments in eight bits. */
+static void
+add_host (Case *c, int seed)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_PRECISION_AWARE] = PLAN_PRECISION_AWARE_ON;
+  plan.value[PLAN_OFFLOAD_OPTIMIZER] = 1 + (gint64)seed * 7919 % 1000000;
+  take_plan (c, &plan);
+}
+
 static void
 case_init (Case *c, int seed)
 {
@@ -377,6 +387,8 @@ case_init (Case *c, int seed)
     add_dropout (c);
   if (seed % 3 == 2)
     add_offloading (c, seed);
+  if (seed % 5 < 2)
+    add_host (c, seed);
   c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = (guint64)seed,
@@ -574,7 +586,8 @@ END_TEST
 START_TEST (every_value_is_run)
 {
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
-  guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0, offloaded = 0;
+  guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0, offloaded = 0,
+        hosted = 0;
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -584,6 +597,7 @@ START_TEST (every_value_is_run)
         met[i] += value[wide_fields[i].field] == wide_fields[i].other;
       up_projections += value[PLAN_RECOMPUTE_MODULES] == UP_PROJECTIONS;
       offloaded += value[PLAN_OFFLOAD_LAYERS] > 0;
+      hosted += value[PLAN_OFFLOAD_OPTIMIZER] > 0;
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
       split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
@@ -607,6 +621,7 @@ START_TEST (every_value_is_run)
   ck_assert_uint_gt (windowed, 1);
   ck_assert_uint_gt (dropped, 3);
   ck_assert_uint_gt (offloaded, 20);
+  ck_assert_uint_gt (hosted, 20);
 }
 END_TEST
 
@@ -614,7 +629,7 @@ END_TEST
 START_TEST (every_kind_of_stages_is_run)
 {
   guint interleaved = 0, staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0,
-        again = 0, split = 0, dropped = 0, afab = 0;
+        again = 0, split = 0, dropped = 0, afab = 0, hosted = 0;
   for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
     {
       Case c;
@@ -627,6 +642,7 @@ START_TEST (every_kind_of_stages_is_run)
       interleaved += value[PLAN_VPP] > 1;
       afab += value[PLAN_PP_SCHEDULE] == PLAN_PP_SCHEDULE_AFAB;
       dropped += value[PLAN_VPP] > 1 && value[PLAN_HIDDEN_DROPOUT] > 0;
+      hosted += value[PLAN_PP] > 1 && value[PLAN_OFFLOAD_OPTIMIZER] > 0;
       narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
       again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
       case_clear (&c);
@@ -637,6 +653,7 @@ START_TEST (every_kind_of_stages_is_run)
   ck_assert_uint_gt (interleaved, 1);
   ck_assert_uint_gt (afab, 5);
   ck_assert_uint_gt (dropped, 0);
+  ck_assert_uint_gt (hosted, 3);
   ck_assert_uint_gt (narrow, 3);
   ck_assert_uint_gt (again, 3);
   for (guint i = 0; i < G_N_ELEMENTS (staged); i++)

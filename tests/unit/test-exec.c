@@ -395,15 +395,20 @@ START_TEST (planted_bugs_are_caught)
 }
 END_TEST
 
-/* What is not copied out, not copied back, or another layer's. */
+/* What is not copied out, not copied back, or another layer's; and an update left out. */
 START_TEST (missing_copies_are_caught)
 {
+  const char *const on_host = "precision_aware=on offload_optimizer=0.5";
   assert_caught ("offload_layers=2", 1, (Plant){ LEAVE_OUT, "copy copy out=host.qkv[1]", NULL },
                  "host.qkv is read before anything wrote it");
   assert_caught ("offload_layers=2", 1, (Plant){ LEAVE_OUT, "copy copy out=qkv[1]", NULL },
                  "qkv is read before anything wrote it");
   assert_caught ("offload_layers=2", 1, (Plant){ REPLACE, "in=host.qkv[0]", "in=host.qkv[1]" },
                  "host.qkv is read before anything wrote it");
+  assert_caught (on_host, 1, (Plant){ LEAVE_OUT, "copy copy out=host.grads.embed", NULL },
+                 "host.grads.embed is read before anything wrote it");
+  assert_caught (on_host, 1, (Plant){ LEAVE_OUT, "adamw_host host main=host.main.layer", NULL },
+                 "main.layer holds weights of step 1 in elements");
 }
 END_TEST
 

@@ -86,6 +86,10 @@ static const struct
     "gbs=8 stack=megatron strategy=optim pp=4 pp_first_layers=16 pp_last_layers=16" },
   { "not-built-yet-with-pp", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=2 cuda_graph=on" },
   { "not-built-yet-with-pp", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=2 task=eval" },
+  { "not-built-yet-with-pp", "dgx-h100",
+    "gbs=8 stack=megatron strategy=optim pp=2 precision_aware=on offload_optimizer=0.5" },
+  { "not-built-yet-with-pp", "dgx-h100",
+    "gbs=8 stack=native strategy=optim pp=2 offload_layers=1" },
   { "hfsdp-needs-full-sharding", "dgx-h100",
     "gbs=8 dp_outer=2 outer_strategy=optim strategy=optim" },
   { "hfsdp-needs-replicas", "dgx-h100", "gbs=8 outer_strategy=optim" },
@@ -275,6 +279,7 @@ static const struct
 #define FALCON "family=falcon,layers=4,hidden=64,ffn=256,heads=4,kv_heads=2,vocab=64,max_seq=64"
   { "torch-stages-are-untied", "gpt2", "gbs=64 stack=fsdp2 strategy=optim_grads pp=2" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native cuda_graph=on" },
+  { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native offload_layers=1" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native compute=fp8-tensorwise" },
   { "not-built-yet-experts-of-stack", "deepseek-v3,mtp=0", "gbs=64 stack=fsdp1" },
   { "not-built-yet-latent-split", "deepseek-v3,mtp=0", "gbs=64 cp=2" },
