@@ -39,10 +39,10 @@ typedef struct
   gboolean (*all_to_all) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                           void *stream, GError **error);
 
-  /* out = the `count` elements `in` of the rank before this one; the rank before rank 0 is the
-   * last. `in` and `out` must not overlap. */
+  /* out = the `count` elements `in` of the rank `distance` before this one; the rank before rank 0
+   * is the last. `in` and `out` must not overlap. */
   gboolean (*exchange) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
-                        void *stream, GError **error);
+                        guint distance, void *stream, GError **error);
 
   /* buf = the sum over ranks of `buf`. */
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
@@ -109,9 +109,12 @@ ExecComm *exec_comm_group (ExecComm *self, const char *name, guint size, guint s
                            GError **error);
 
 /* For backends. The first gives the number, from 0, of the group that a rank belongs to; the second
- * closes all groups of a communicator. */
+ * closes all groups of a communicator; the others are the ranks so many places before and behind
+ * this one in the ring of all. */
 guint exec_comm_group_of (guint rank, guint size, guint stride);
 void exec_comm_close_groups (ExecComm *self);
+guint exec_comm_behind (const ExecComm *self, guint distance);
+guint exec_comm_ahead (const ExecComm *self, guint distance);
 
 /* The communicator of a single rank: collectives are copies. */
 ExecComm *exec_comm_self_open (void);

@@ -259,15 +259,14 @@ threads_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, Pl
 
 static gboolean
 threads_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-                  void *stream, GError **error)
+                  guint distance, void *stream, GError **error)
 {
   const Team *team = ((ThreadsComm *)comm)->team;
   Post post = { .name = "exchange", .in = in, .count = count, .dtype = dtype };
 
   if (!begin (comm, &post, error))
     return FALSE;
-  memcpy (out, posted (team, (comm->rank + comm->ranks - 1) % comm->ranks),
-          bytes_of (&post, count));
+  memcpy (out, posted (team, exec_comm_behind (comm, distance)), bytes_of (&post, count));
   meet_again (comm);
   return TRUE;
 }

@@ -153,6 +153,18 @@ exec_comm_group (ExecComm *self, const char *name, guint size, guint stride, GEr
   return comm;
 }
 
+guint
+exec_comm_behind (const ExecComm *self, guint distance)
+{
+  return (self->rank + self->ranks - distance % self->ranks) % self->ranks;
+}
+
+guint
+exec_comm_ahead (const ExecComm *self, guint distance)
+{
+  return (self->rank + distance) % self->ranks;
+}
+
 void
 exec_comm_close_groups (ExecComm *self)
 {
@@ -217,6 +229,13 @@ self_copy (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype d
 }
 
 static gboolean
+self_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+               guint distance, void *stream, GError **error)
+{
+  return self_copy (comm, out, in, count, dtype, stream, error);
+}
+
+static gboolean
 self_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
                  GError **error)
 {
@@ -249,7 +268,7 @@ static const ExecCommOps self_ops = {
   .all_gather = self_copy,
   .reduce_scatter = self_copy,
   .all_to_all = self_copy,
-  .exchange = self_copy,
+  .exchange = self_exchange,
   .all_reduce = self_all_reduce,
   .all_reduce_max = self_all_reduce,
   .barrier = self_check,

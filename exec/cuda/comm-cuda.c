@@ -223,13 +223,13 @@ cuda_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
 
 static gboolean
 cuda_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-               void *stream, GError **error)
+               guint distance, void *stream, GError **error)
 {
   CudaComm *self = (CudaComm *)comm;
-  const guint before = (comm->rank + comm->ranks - 1) % comm->ranks;
+  const guint before = exec_comm_behind (comm, distance);
   g_autofree Post *posts = g_new0 (Post, comm->ranks);
   if (!stream)
-    return self->host->ops->exchange (self->host, out, in, count, dtype, NULL, error);
+    return self->host->ops->exchange (self->host, out, in, count, dtype, distance, NULL, error);
   return begin (self, "exchange", out, in, count, dtype, stream, posts, error)
          && copy (out, posts[before].in, plan_dtype_bytes (dtype, count), stream, error)
          && meet_again (self, stream, error);

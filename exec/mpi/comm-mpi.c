@@ -263,10 +263,10 @@ mpi_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype d
 
 static gboolean
 mpi_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-              void *stream, GError **error)
+              guint distance, void *stream, GError **error)
 {
-  const Passing pass = { out, in, (comm->rank + comm->ranks - 1) % comm->ranks,
-                         (comm->rank + 1) % comm->ranks, "exchange" };
+  const Passing pass = { out, in, exec_comm_behind (comm, distance),
+                         exec_comm_ahead (comm, distance), "exchange" };
 
   return pass_on (comm, &pass, plan_dtype_bytes (dtype, count), error);
 }

@@ -613,13 +613,12 @@ nccl_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype 
 
 static gboolean
 nccl_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
-               void *stream, GError **error)
+               guint distance, void *stream, GError **error)
 {
   INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   const guint64 bytes = plan_dtype_bytes (dtype, count);
-  const guint from = (comm->rank + comm->ranks - 1) % comm->ranks,
-              to = (comm->rank + 1) % comm->ranks;
+  const guint from = exec_comm_behind (comm, distance), to = exec_comm_ahead (comm, distance);
 
   if (!exec_comm_nccl_is_usable (self, error))
     return FALSE;

@@ -341,7 +341,9 @@ call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GErro
       return comm->ops->trade (comm, out, in, count, dtype,
                                (guint)args->op->dims[PLAN_DIM_TRADE_peer], stream, error);
     case PLAN_OP_EXCHANGE:
-      return comm->ops->exchange (comm, out, in, count, dtype, stream, error);
+      return comm->ops->exchange (comm, out, in, count, dtype,
+                                  MAX ((guint)exec_manner (args, PLAN_MANNER_DISTANCE), 1), stream,
+                                  error);
     case PLAN_OP_SEND_TOKENS: /* exec_runnable_check refuses it */
       PLAN_CASES_BUT_COLLECTIVES
       break;

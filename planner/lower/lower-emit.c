@@ -442,9 +442,9 @@ plan_lower_arrive (PlanLower *self, guint pass, GArray *owed)
   g_array_set_size (owed, 0);
 }
 
-void
-plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
-                          const PlanRef *refs, const gint64 *dims, PlanRef wait, PlanRef record)
+static PlanOp *
+add_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
+                const PlanRef *refs, const gint64 *dims, PlanRef wait, PlanRef record)
 {
   const PlanRef done = plan_lower_ref (self->event.done);
   if (!self->combined.owed)
@@ -454,6 +454,14 @@ plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, g
   fill (self, op, refs, dims, self->combined.owed ? PLAN_WAITS (wait) : PLAN_WAITS (done, wait));
   op->group = group;
   op->record = record;
+  return op;
+}
+
+void
+plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
+                          const PlanRef *refs, const gint64 *dims, PlanRef wait, PlanRef record)
+{
+  add_collective (self, kind, stream, group, refs, dims, wait, record);
 }
 
 void
@@ -468,6 +476,16 @@ plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs
 {
   plan_lower_collective (self, kind, PLAN_STREAM_TENSOR, self->comm.tensor, refs, count,
                          PLAN_REF_NONE, plan_lower_ref (self->event.exchanged));
+}
+
+void
+plan_lower_begin_sending (PlanLower *self, const PlanRef *refs, gint64 count, guint distance)
+{
+  const PlanManner manner = { { [PLAN_MANNER_DISTANCE] = distance } };
+  PlanOp *op = add_collective (self, PLAN_OP_EXCHANGE, PLAN_STREAM_TENSOR, self->comm.tensor, refs,
+                               &count, PLAN_REF_NONE, plan_lower_ref (self->event.exchanged));
+  if (distance > 1)
+    op->manner = plan_schedule_add_manner (self->schedule, &manner);
 }
 
 void

@@ -91,6 +91,10 @@ void plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef 
                                 gint64 count);
 void plan_lower_await_exchange (PlanLower *self);
 
+/* Begins to send elements to the rank that is `distance` further, and to receive others from the
+ * rank as far behind. */
+void plan_lower_begin_sending (PlanLower *self, const PlanRef *refs, gint64 count, guint distance);
+
 /* Begins another collective after the last one, without waiting for compute. */
 void plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
                                   gint64 count);

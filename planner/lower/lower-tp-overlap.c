@@ -160,9 +160,8 @@ send_rows (PlanLower *self, const PlanLowerProduct *product, PlanRef sum)
       plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, in, product->weight, product->bias),
                           PLAN_DIMS (rows, product->cols, product->depth, product->layout));
       if (!is_own)
-        plan_lower_begin_exchange (
-            self, PLAN_OP_EXCHANGE,
-            PLAN_REFS (plan_lower_at (received, (guint64)(from * count)), out), count);
+        plan_lower_begin_sending (
+            self, PLAN_REFS (plan_lower_at (received, (guint64)(from * count)), out), count, step);
     }
   plan_lower_await_exchange (self);
   plan_lower_compute (self, PLAN_OP_SUM_PARTS, PLAN_REFS (sum, received), PLAN_DIMS (count, n));

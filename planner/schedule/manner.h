@@ -61,7 +61,9 @@ G_BEGIN_DECLS
      "all", \
      (CAST, ACCUMULATE)) \
   X (WIDTH, "width", "elements of such a row, of what CAST reads or ACCUMULATE adds to", \
-     (CAST, ACCUMULATE))
+     (CAST, ACCUMULATE)) \
+  X (DISTANCE, "distance", "how many ranks further the one is that elements go to; 0: the next", \
+     (EXCHANGE))
 
 typedef enum
 {

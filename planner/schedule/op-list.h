@@ -450,7 +450,8 @@
      "largest over ranks, everywhere", \
      (count), 0, ((buf, updates, count))) \
   X (EXCHANGE, "exchange", COLLECTIVE, OTHER, COLLECTIVE, \
-     "this rank's elements to the next, the one before's here", \
+     "this rank's elements to the next, the one before's here, or as many ranks further as " \
+     "`distance` says", \
      (count), 0, ((out, writes, count), (in, reads, count))) \
   X (TRADE, "trade", COLLECTIVE, OTHER, COLLECTIVE, \
      "sends `in` to member `peer` of the group, receives `out` from it, or both; what comes is an " \

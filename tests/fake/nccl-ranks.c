@@ -99,7 +99,7 @@ copy_arrays (Rank *self, const Arrays *arrays, gboolean to_device, cudaStream_t 
     { self->reduced, arrays->reduced, all },
     { self->exchanged, arrays->exchanged, all },
     { self->largest, arrays->largest, all },
-    { self->passed, arrays->passed, own },
+    { self->passed, arrays->passed, all },
     { self->traded, arrays->traded, 2 * own },
   };
 
@@ -131,7 +131,7 @@ call_all_on (Rank *self, const Arrays *arrays, cudaStream_t stream)
          && ops->all_reduce (comm, arrays->reduced, all, dtype, stream, error)
          && ops->all_reduce_max (comm, arrays->largest, all, dtype, stream, error)
          && ops->all_to_all (comm, arrays->exchanged, arrays->in, count, dtype, stream, error)
-         && ops->exchange (comm, arrays->passed, arrays->in, count, dtype, stream, error)
+         && rank_pass_all (self, arrays->passed, arrays->in, stream)
          && rank_trade_all (self, arrays->traded, arrays->in, stream) && ops->check (comm, error);
 }
 

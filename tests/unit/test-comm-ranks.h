@@ -19,7 +19,7 @@ typedef struct
   guint8 *gathered, *gathered_in_place;
   guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
   guint8 *reduced, *exchanged, *largest;
-  guint8 *passed; /* `count` elements of the previous rank */
+  guint8 *passed; /* `count` elements of each rank before this one, the nearest first */
   guint8 *traded; /* 2 * count elements: of the previous rank, then of the next one */
   GError *error;
 } Rank;
@@ -36,6 +36,9 @@ void rank_prepare (Rank *self);
 
 /* Calls every collective in host memory, with and without result buffers of its own. */
 gboolean rank_call_all (Rank *self);
+
+/* Passes elements on to each other rank in the ring. `stream` NULL: in the host's memory. */
+gboolean rank_pass_all (Rank *self, guint8 *passed, const guint8 *in, void *stream);
 
 /* Trades between neighbours in a line of ranks: down alone, both ways, and up alone. `stream` NULL:
  * in the host's memory. */

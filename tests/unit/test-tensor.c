@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Counts the products of a step that run while the tensor-parallel group communicates. */
 static guint
@@ -156,6 +157,43 @@ START_TEST (symmetric_memory_takes_products_apart)
 }
 END_TEST
 
+/* Of a sum each rank sends the rows of another one to that rank, and receives its own from the rank
+ * as far behind; its place among the parts says whose they are. */
+START_TEST (parts_go_to_their_ranks)
+{
+  static const char *const stacks[] = { "stack=fsdp2 compile=on" };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *words
+      = g_strconcat ("gbs=2 seq=256 dp_outer=1 tp=4 tp_overlap=async ", stacks[_i], NULL);
+  TestCase c;
+  test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
+  for (guint rank = 0; rank < 4; rank++)
+    {
+      g_autoptr (PlanSchedule) schedule = plan_lower (c.of, rank, &error);
+      guint n[4] = { 0 };
+      for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)
+        {
+          const PlanOp *op = plan_schedule_node (schedule, i);
+          const PlanRef *out = &op->refs[PLAN_REF_EXCHANGE_out],
+                        *in = &op->refs[PLAN_REF_EXCHANGE_in];
+          if (op->kind != PLAN_OP_EXCHANGE
+              || strcmp (plan_schedule_buffer (schedule, (guint)out->array)->name,
+                         "received.parts"))
+            continue;
+          const double said = plan_schedule_manner (schedule, op)->value[PLAN_MANNER_DISTANCE];
+          const guint distance = MAX ((guint)said, 1);
+          const guint64 count = (guint64)op->dims[PLAN_DIM_EXCHANGE_count];
+          ck_assert_uint_lt (distance, 4);
+          ck_assert_uint_eq (in->at, (rank + distance) % 4 * count);
+          ck_assert_uint_eq (out->at, (rank + 4 - distance) % 4 * count);
+          n[distance]++;
+        }
+      ck_assert (n[1] > 0 && n[2] == n[1] && n[3] == n[1]);
+    }
+  test_case_clear (&c);
+}
+END_TEST
+
 /* Transformer Engine transposes a weight once per step where it keeps the result; Megatron-FSDP
  * frees that with the unit, so it is made in each pass. */
 START_TEST (weights_are_turned_as_often_as_they_are_dropped)
@@ -235,6 +273,7 @@ main (void)
   tcase_add_loop_test (tcase, user_buffers_take_products_apart, 0, 6);
   tcase_add_test (tcase, pools_alone_are_registered);
   tcase_add_loop_test (tcase, symmetric_memory_takes_products_apart, 0, 4);
+  tcase_add_loop_test (tcase, parts_go_to_their_ranks, 0, 1);
   tcase_add_test (tcase, weights_are_turned_as_often_as_they_are_dropped);
   tcase_add_test (tcase, sequences_are_exchanged_beside_products);
   suite_add_tcase (suite, tcase);
