@@ -556,6 +556,7 @@ golden_tests = \
   %D%/golden/lower-native-optim.test \
   %D%/golden/lower-native-optim_grads.test \
   %D%/golden/lower-native-optim_grads_params.test \
+  %D%/golden/lower-native-pieces.test \
   %D%/golden/lower-one-rank.test \
   %D%/golden/plot-breakdown.test \
   %D%/golden/plot-breakdown-named.test \

@@ -178,11 +178,12 @@ begin_sum_backward (PlanLayer *self, PlanRef din)
 }
 
 /* The node that makes a product's input whole within the tensor-parallel group, if its backward
- * pass can run beside the GEMM of the weight's gradient. NULL: there is none. */
+ * pass can run beside the GEMM of the weight's gradient, or piece by piece beside that of the
+ * input's. NULL: there is none. */
 static const PlanNode *
 maker_beside (const PlanLayer *self, const PlanNode *linear)
 {
-  if (!self->lower->stack->layer.exchanges_beside || self->slot[linear->in] >= 0)
+  if (!plan_layer_exchanges_beside (self) || self->slot[linear->in] >= 0)
     return NULL;
   for (const PlanNode *node = self->net->nodes; node < linear; node++)
     if ((node->kind == PLAN_NODE_GATHER_SEQ || node->kind == PLAN_NODE_COPY_TP)
@@ -195,14 +196,14 @@ static void
 end_linear_backward (PlanLayer *self, const PlanNode *node, const PlanNode *maker, PlanRef din,
                      PlanRef whole)
 {
+  const gboolean is_split = maker && maker->kind == PLAN_NODE_GATHER_SEQ;
   if (maker)
-    {
-      plan_lower_await_exchange (self->lower);
-      self->done_backward |= plan_node_bit ((guint)(maker - self->net->nodes));
-    }
+    self->done_backward |= plan_node_bit ((guint)(maker - self->net->nodes));
+  if (maker && !plan_lower_sums_gradient (self->lower))
+    plan_lower_await_exchange (self->lower);
   if (whole.array >= 0)
     plan_lower_free (self->lower, whole);
-  plan_layer_add_share (self, whole.array >= 0 ? maker->in : node->in, din);
+  plan_layer_add_share (self, is_split ? maker->in : node->in, din);
 }
 
 /* Puts this rank's part of the gradient of a product's output, in the format of products, where the
@@ -248,10 +249,21 @@ transpose_gradient (PlanLayer *self, const PlanNode *node, PlanRef row)
   return col;
 }
 
-/* The gradient of a product's input. `out_col`: the gradient of its output as the GEMM of the
- * weight's gradient reads it. */
+/* Makes the gradient of a product's input, reduced piece by piece to that of what `gather` reads.
+ * Returns the latter. */
 static PlanRef
-input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
+sum_in_pieces (PlanLayer *self, const PlanLowerProduct *product, const PlanNode *gather)
+{
+  const PlanRef sum = plan_layer_take_share (self, gather->in);
+  plan_lower_reduced_product (self->lower, product, sum);
+  plan_lower_free (self->lower, product->out);
+  return sum;
+}
+
+/* The gradient of a product's input, or of what `gather` made it from. `out_col`: the gradient of
+ * its output as the GEMM of the weight's gradient reads it. */
+static PlanRef
+input_gradient (PlanLayer *self, const PlanNode *node, const PlanNode *gather, PlanRef *out_col)
 {
   PlanLower *lower = self->lower;
   const gboolean gathers = self->summed && self->summed->in == node->out;
@@ -272,6 +284,8 @@ input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
       *out_col = transpose_gradient (self, node, product.in);
       self->summed = NULL;
     }
+  else if (gather)
+    product.out = sum_in_pieces (self, &product, gather);
   else
     plan_lower_compute (lower, PLAN_OP_GEMM,
                         PLAN_REFS (product.out, product.in, product.weight, PLAN_REF_NONE),
@@ -332,14 +346,15 @@ linear_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanNode *maker = maker_beside (self, node);
+  const PlanNode *gather = plan_lower_sums_gradient (lower) ? maker : NULL;
   PlanRef col, whole = PLAN_REF_NONE;
-  PlanRef din = input_gradient (self, node, &col);
+  PlanRef din = input_gradient (self, node, gather, &col);
   if (self->beside)
     plan_lower_await_exchange (lower);
   self->beside = NULL;
   if (maker && maker->kind == PLAN_NODE_COPY_TP)
     begin_sum_backward (self, din);
-  else if (maker)
+  else if (maker && !gather)
     {
       whole = din;
       din = begin_exchange_backward (self, maker, whole);

@@ -67,8 +67,7 @@ void plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
 void plan_layer_take (PlanLayer *self, PlanValueId id); /* does nothing if it has been taken */
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
-/* Lowers a node of latent attention, an activation, a node of experts, or of rows that several
- * ranks share. */
+/* Lowers a node: of latent attention, an activation, of experts, or of rows that ranks share. */
 void plan_layer_latent (PlanLayer *self, const PlanNode *node);
 void plan_layer_latent_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_activate (PlanLayer *self, const PlanNode *node);
@@ -95,8 +94,7 @@ void plan_layer_expert_bias_backward (PlanLayer *self, const PlanNode *node, Pla
 gboolean plan_lower_is_sequential (const PlanLower *self);
 void plan_lower_declare_sequential (PlanLower *self);
 
-/* The forward pass of one node of such experts; the backward pass of all their nodes, at the last
- * one. */
+/* The forward pass of one node of such experts; at the last one, the backward pass of all. */
 void plan_layer_sequential (PlanLayer *self, const PlanNode *node);
 void plan_layer_sequential_backward (PlanLayer *self, const PlanNode *down);
 
@@ -137,8 +135,10 @@ PlanNodeSet plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values
  * `needed` by the backward passes to come. */
 void plan_layer_run_again (PlanLayer *self, PlanNodeSet nodes, PlanValueSet needed);
 
-/* The last node to be run again for a product, if it is a gather that only the weight's gradient
- * reads, so that it can run beside the GEMM of the input's gradient. NULL: it is not. */
+/* Whether the backward pass exchanges sequences beside GEMMs. The last node to be run again for a
+ * product, if it is a gather that only the weight's gradient reads, so that it can run beside the
+ * GEMM of the input's gradient. NULL: it is not. */
+gboolean plan_layer_exchanges_beside (const PlanLayer *self);
 const PlanNode *plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear,
                                            PlanNodeSet again);
 

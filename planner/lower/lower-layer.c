@@ -544,10 +544,16 @@ plan_layer_run_again (PlanLayer *self, PlanNodeSet nodes, PlanValueSet needed)
     }
 }
 
+gboolean
+plan_layer_exchanges_beside (const PlanLayer *self)
+{
+  return self->lower->stack->layer.exchanges_beside || plan_lower_sums_gradient (self->lower);
+}
+
 const PlanNode *
 plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear, PlanNodeSet again)
 {
-  if (!self->lower->stack->layer.exchanges_beside || linear->kind != PLAN_NODE_LINEAR || !again)
+  if (!plan_layer_exchanges_beside (self) || linear->kind != PLAN_NODE_LINEAR || !again)
     return NULL;
   const PlanNode *last = &self->net->nodes[63 - __builtin_clzll (again)];
   return last->kind == PLAN_NODE_GATHER_SEQ && last->out == linear->kept ? last : NULL;

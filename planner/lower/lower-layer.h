@@ -47,10 +47,10 @@ typedef struct
 } PlanLowerProduct;
 
 /* Whether products of a tensor-parallel group run piece by piece beside its communication
- * (tp_overlap); whether the gradient of a product's summed output is gathered piece by piece, too.
- * The last call declares the buffers. */
+ * (tp_overlap), so that of the gradient of a product's summed output, or of its gathered input. */
 gboolean plan_lower_has_pieces (const PlanLower *self);
 gboolean plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear);
+gboolean plan_lower_sums_gradient (const PlanLower *self);
 void plan_lower_declare_pieces (PlanLower *self);
 
 /* The element at which this rank's part of a gathered buffer begins. */

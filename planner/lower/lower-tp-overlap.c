@@ -14,7 +14,9 @@
  * _pipelined_produce_and_all2all) cuts such a product into the rows of one rank after another; each
  * part is sent to its rank while the next one is made, and added up there. Its compiler
  * (_inductor/fx_passes/micro_pipeline_tp.py) does so only where a single product made what is
- * reduced: not for the gradient of an input that q, k and v, or gate and up, share. */
+ * reduced: not for the gradient of an input that q, k and v, or gate and up, share. Our own
+ * runtime, in which one product makes these, cuts it, too, and gathers that input again beside it,
+ * for the gradient of the weights. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -65,6 +67,12 @@ plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear)
          && (!self->sizes->quantises || (has_one_scale && linear->bias == PLAN_N_TENSORS));
 }
 
+gboolean
+plan_lower_sums_gradient (const PlanLower *self)
+{
+  return plan_lower_has_pieces (self) && self->stack->layer.kernels == PLAN_KERNELS_OWN;
+}
+
 static void
 cut (PlanLower *self, gint32 array, gint64 pieces)
 {
@@ -79,7 +87,11 @@ cut_values (PlanLower *self, const PlanLayerGraph *net)
     {
       const PlanNode *node = &net->nodes[i];
       if (node->kind == PLAN_NODE_GATHER_SEQ && !node->is_lazy)
-        cut (self, self->layer.value[node->out], members (self));
+        {
+          cut (self, self->layer.value[node->out], members (self));
+          if (plan_lower_sums_gradient (self))
+            cut (self, self->layer.grad[node->out], members (self));
+        }
       if (node->kind != PLAN_NODE_REDUCE_TP)
         continue;
       cut (self, self->layer.value[node->in], splits (self));

@@ -23,8 +23,8 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
 {
   const gint64 *value = plan->value;
   const gboolean shards_grads = plan_shards_grads (plan) && ranks > value[PLAN_DP_OUTER];
-  if (value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE)
-    return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
+  if (value[PLAN_TP_OVERLAP] == PLAN_TP_OVERLAP_UB)
+    return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be async or none", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
   if (value[PLAN_EOD_MASK_LOSS] == PLAN_EOD_MASK_LOSS_ON

@@ -103,7 +103,7 @@
   X (REDUCE_ALGO, "reduce_algo", ENUM, PLAN_VALUES_REDUCE, PLAN_REDUCE_ALGO_RS, TRUE, "reduce-scatter, or all-to-all and a local fp32 sum") \
   X (OVERLAP_GRAD_REDUCE, "overlap_grad_reduce", ENUM, PLAN_VALUES_SWITCH, PLAN_OVERLAP_GRAD_REDUCE_ON, FALSE, "reduce gradients beside the backward pass") \
   X (OVERLAP_PARAM_GATHER, "overlap_param_gather", ENUM, PLAN_VALUES_SWITCH, PLAN_OVERLAP_PARAM_GATHER_ON, FALSE, "gather parameters beside compute") \
-  X (TP_OVERLAP, "tp_overlap", ENUM, PLAN_VALUES_TP_OVERLAP, PLAN_TP_OVERLAP_NONE, FALSE, "products in pieces, beside their tensor-parallel communication: by PyTorch's symmetric memory, or Transformer Engine's user buffers") \
+  X (TP_OVERLAP, "tp_overlap", ENUM, PLAN_VALUES_TP_OVERLAP, PLAN_TP_OVERLAP_NONE, FALSE, "products in pieces, beside their tensor-parallel communication: async as PyTorch's compiler does and our own runtime, ub by Transformer Engine's user buffers") \
   X (COMPUTE, "compute", ENUM, PLAN_VALUES_COMPUTE, PLAN_COMPUTE_BF16, TRUE, "number format of matrix products")               \
   X (PARAM_GATHER, "param_gather", ENUM, PLAN_VALUES_GATHER, PLAN_PARAM_GATHER_COMPUTE, TRUE, "number format in which parameters travel") \
   X (KEEP_TRANSPOSE, "keep_transpose", ENUM, PLAN_VALUES_SWITCH, PLAN_KEEP_TRANSPOSE_OFF, FALSE, "keep fp8 transposes between uses") \

@@ -236,11 +236,13 @@ user_buffers_elsewhere (const PlanFacts *f)
   return IS (f, TP_OVERLAP, UB) && !runs_megatron (f);
 }
 
-/* Only PyTorch's compiler finds products and their communication and cuts them into pieces. */
+/* PyTorch's compiler finds products and their communication and cuts them into pieces; our own
+ * runtime issues them so. */
 static gboolean
 async_elsewhere (const PlanFacts *f)
 {
-  return IS (f, TP_OVERLAP, ASYNC) && !(is_stack (f, PLAN_STACK_FSDP2) && IS (f, COMPILE, ON));
+  return IS (f, TP_OVERLAP, ASYNC) && !(is_stack (f, PLAN_STACK_FSDP2) && IS (f, COMPILE, ON))
+         && !is_stack (f, PLAN_STACK_NATIVE);
 }
 
 static gboolean
@@ -499,7 +501,8 @@ static const PlanRuleEntry rules[] = {
   { { "user-buffers-are-transformer-engine-s", "tp_overlap=ub needs stack=megatron-fsdp or stack=megatron, whose layers "
       "have such products", "TransformerEngine common/comm_gemm_overlap", PLAN_ERROR_INVALID },
     user_buffers_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP) },
-  { { "async-is-compiled", "tp_overlap=async needs stack=fsdp2 and compile=on: the compiler takes products and collectives apart",
+  { { "async-is-compiled", "tp_overlap=async needs stack=native, or stack=fsdp2 and compile=on: there the compiler takes products and "
+      "collectives apart",
       "torchtitan parallelize.py; PyTorch _inductor/fx_passes/micro_pipeline_tp.py", PLAN_ERROR_INVALID },
     async_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP, PLAN_COMPILE) },
   { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",

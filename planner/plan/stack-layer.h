@@ -12,7 +12,9 @@ typedef enum
   PLAN_KERNELS_PYTORCH,
   /* This program's own. Norms add residuals, too, in both passes; the device counts the rows of
    * each expert, and sorts them once; the host waits for the counts on GPUs alone, to issue a GEMM
-   * for each expert; on processors they take fp32 scratch, which the schedule declares. */
+   * for each expert; on processors they take fp32 scratch, which the schedule declares. Parts of
+   * products (tp_overlap) are sent and received, not copied into the other ranks' memory, and those
+   * of q, k and v, and of gate and up, are one product in the backward pass, too. */
   PLAN_KERNELS_OWN,
 } PlanKernels;
 

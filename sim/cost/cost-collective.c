@@ -303,12 +303,14 @@ consider_registered (Collective *self, PlanDtype dtype)
 /* Whether a collective of tensor parallelism goes through user buffers, memory that the other ranks
  * reach directly. Products in pieces exchange by a copy engine and a flag (TransformerEngine
  * userbuffers.cu, use_ce; PyTorch _symmetric_memory). The gathers and reductions of layers with
- * user buffers run kernels that read the memory of all ranks at once. */
+ * user buffers run kernels that read the memory of all ranks at once. Our own runtime sends parts
+ * by NCCL. */
 static gboolean
 has_user_buffers (const Collective *self, const PlanOp *op)
 {
   const gint64 overlap = value (self, PLAN_TP_OVERLAP, PLAN_TP_OVERLAP_NONE);
   return op->stream == PLAN_STREAM_TENSOR && !self->is_all_reduce
+         && self->input->stack->layer.kernels != PLAN_KERNELS_OWN
          && (overlap == PLAN_TP_OVERLAP_UB
              || (overlap == PLAN_TP_OVERLAP_ASYNC && op->kind == PLAN_OP_EXCHANGE));
 }

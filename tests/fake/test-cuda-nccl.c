@@ -64,6 +64,7 @@ static const struct
   { 2, "compute=fp32 strategy=no_shard tp=2 sp=off" },
   { 4, "compute=fp32 strategy=optim_grads_params tp=2 sp=on ce_fusion=off" },
   { 4, "compute=bf16 strategy=optim tp=2 sp=on nccl_ub=on ag_group=on" },
+  { 4, "compute=bf16 strategy=optim_grads_params tp=2 sp=on tp_overlap=async recompute=full" },
 };
 
 #define HOSTED \

@@ -34,9 +34,12 @@ static const struct
   guint ranks;
   const char *fields;
 } splits[] = {
-  { 2, "tp=2 sp=off strategy=no_shard" },          { 2, "tp=2 sp=on strategy=optim" },
-  { 4, "tp=2 sp=on strategy=optim_grads_params" }, { 4, "tp=2 sp=off strategy=optim_grads" },
+  { 2, "tp=2 sp=off strategy=no_shard" },
+  { 2, "tp=2 sp=on strategy=optim" },
+  { 4, "tp=2 sp=on strategy=optim_grads_params" },
+  { 4, "tp=2 sp=off strategy=optim_grads" },
   { 4, "tp=4 sp=on strategy=no_shard" },
+  { 4, "tp=4 sp=on tp_overlap=async strategy=optim" },
 };
 
 static const char *const formats[] = {
@@ -83,6 +86,7 @@ static const struct
   { 0, 2, "cp=2 strategy=optim_grads_params compute=fp32 gbs=4" },
   { 2, 4, "cp=4 strategy=optim_grads_params compute=bf16 recompute=full gbs=2" },
   { 4, 4, "cp=2 strategy=optim_grads compute=fp32 loss_chunks=2 gbs=4" },
+  { 3, 4, "cp=2 tp=2 sp=on tp_overlap=async strategy=optim_grads_params compute=bf16 gbs=4" },
 };
 
 START_TEST (split_sequences_are_near_the_cpus)
@@ -146,6 +150,80 @@ START_TEST (a_graph_changes_no_bit)
 }
 END_TEST
 
+/* --- planted mistakes ----------------------------------------------------------------------- */
+
+static ExecDeviceOps planted_device;
+static ExecKernels planted_kernels;
+static ExecCommOps planted_comm;
+static const ExecCommOps *real_comm;
+static __thread gboolean
+    sends; /* what this rank issued last on its group's stream is an exchange */
+static gboolean plants;
+static gint missing; /* waits that were left out */
+
+static gboolean
+exchange_and_note (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
+                   guint distance, void *stream, GError **error)
+{
+  sends = TRUE;
+  return real_comm->exchange (self, out, in, count, dtype, distance, stream, error);
+}
+
+/* Leaves the first wait of the compute stream behind an exchange out. */
+static gboolean
+wait_unless_planted (ExecDevice *self, guint32 event, PlanStream stream, GError **error)
+{
+  const gboolean is_behind = sends && stream == PLAN_STREAM_COMPUTE;
+  sends = sends && !is_behind;
+  if (plants && is_behind && g_atomic_int_add (&missing, 1) == 0)
+    return TRUE;
+  return exec_device_cuda.wait (self, event, stream, error);
+}
+
+static ExecComm *
+group_and_plant (ExecComm *self, guint size, guint stride, GError **error)
+{
+  ExecComm *group = real_comm->group (self, size, stride, error);
+  if (group)
+    group->ops = &planted_comm;
+  return group;
+}
+
+static gboolean
+open_and_plant (guint ranks, ExecComm **out_comms, GError **error)
+{
+  if (!exec_comm_cuda_open (ranks, out_comms, error))
+    return FALSE;
+  real_comm = out_comms[0]->ops;
+  planted_comm = *real_comm;
+  planted_comm.exchange = exchange_and_note;
+  planted_comm.group = group_and_plant;
+  for (guint i = 0; i < ranks; i++)
+    out_comms[i]->ops = &planted_comm;
+  return TRUE;
+}
+
+/* A product of rows that came from another rank waits for them: one wait less is found. */
+START_TEST (a_missing_wait_for_rows_is_found)
+{
+  g_autoptr (GError) error = NULL;
+  Case c;
+  case_init_split (&c, 0, 5, "compute=fp32");
+  planted_device = exec_device_cuda;
+  planted_device.wait = wait_unless_planted;
+  planted_device.open_comms = open_and_plant;
+  planted_kernels = exec_kernels_cuda;
+  planted_kernels.device = &planted_device;
+  c.job.kernels = &planted_kernels;
+  plants = _i == 1;
+  missing = 0;
+  ck_assert_msg (case_run (&c, &error) || plants, "%s", error ? error->message : "");
+  ck_assert_int_eq (missing > 0, plants);
+  ck_assert_msg ((*fake_cuda_error () != '\0') == plants, "%s", fake_cuda_error ());
+  case_free (&c);
+}
+END_TEST
+
 START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
@@ -165,7 +243,8 @@ main (void)
   test_add_run_share (tcase, split_layers_are_near_the_cpus, N_CASES);
   test_add_run_share (tcase, split_sequences_are_near_the_cpus, G_N_ELEMENTS (contexts));
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 2);
-  tcase_add_loop_test (tcase, a_graph_changes_no_bit, 1, 4);
+  tcase_add_loop_test (tcase, a_graph_changes_no_bit, 1, 6);
+  tcase_add_loop_test (tcase, a_missing_wait_for_rows_is_found, 0, 2);
   test_add_runs (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -25,7 +25,8 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_SHARDS]
   = { "even", "uneven", "experts", "uneven experts", "parallel experts", "tensor parallel",
       "sequence parallel", "pipeline", "parallel experts and contexts", "context parallel",
-      "sequence and context parallel", "sequence parallel experts, latent attention" },
+      "sequence and context parallel", "sequence parallel experts, latent attention",
+      "sequence parallel, products in pieces" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
   [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
   [PRODUCT_STRATEGY]
@@ -133,7 +134,7 @@ product_weight (guint compute)
   return sizes_of (compute) == SQUARES ? 8 : 1;
 }
 
-#define MAX_SHARDS 12
+#define MAX_SHARDS 13
 #define PIPELINE 7 /* a value of PRODUCT_SHARDS */
 
 /* Fields that split a model or a sequence among ranks, for those values of PRODUCT_SHARDS that do.
@@ -147,7 +148,8 @@ static const char *const split_fields[MAX_SHARDS]
         [9] = "cp=4",
         [10] = "cp=2 tp=2 sp=on",
         [11] = "tp=2 sp=on ep=4 moe_imbalance=4 moe_capacity=1 "
-               "moe_drop=position" };
+               "moe_drop=position",
+        [12] = "tp=4 sp=on tp_overlap=async" };
 
 /* The model of a point. Models are made on first use and kept, since many points have the same.
  * NULL: there is no model of these shards with such sizes. */
@@ -192,6 +194,7 @@ model_of (guint shards, Sizes sizes)
       "v_dim=3,vocab=23,max_seq=6,experts=8,topk=3,expert_ffn=3,shared_ffn=6,shared_gate=on,"
       "dense_layers=1,router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=4,"
       "router_group_topk=2,mtp=0" },
+    { "family=gpt_neox,tied=off,layers=2,hidden=16,ffn=12,heads=4,head_dim=8,vocab=33,max_seq=8" },
   };
   static PlanModel *models[MAX_SHARDS][N_SIZES];
   g_autoptr (GError) error = NULL;

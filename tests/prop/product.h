@@ -26,7 +26,7 @@ typedef enum
 } ProductDimension;
 
 #define PRODUCT_MAX_RANKS 8
-#define PRODUCT_MAX_VALUES 12 /* of a dimension */
+#define PRODUCT_MAX_VALUES 13 /* of a dimension */
 
 guint product_values (ProductDimension dimension);
 const char *product_value_name (ProductDimension dimension, guint value);

@@ -242,6 +242,8 @@ widen_plan (Case *c, int seed)
       else if (i == 2 && tp_of ((guint)seed) > 1)
         {
           plan.value[PLAN_TP] = tp_of ((guint)seed);
+          if (seed % 16 < 8 && seed % 5 > 0 && c->model->kv_lora == 0)
+            plan.value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_ASYNC;
           plan.value[PLAN_SP] = seed % 16 < 8 || c->model->kv_lora > 0 ? PLAN_SP_ON : PLAN_SP_OFF;
           if (plan.value[PLAN_SP] == PLAN_SP_ON)
             plan.value[PLAN_SEQ]
@@ -588,6 +590,7 @@ START_TEST (every_value_is_run)
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
   guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0, offloaded = 0,
         hosted = 0;
+  guint pieces[2] = { 0, 0 }; /* of two ranks and of four */
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -601,6 +604,7 @@ START_TEST (every_value_is_run)
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
       split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
+      pieces[value[PLAN_TP] > 2] += value[PLAN_TP_OVERLAP] == PLAN_TP_OVERLAP_ASYNC;
       contexts[0] += value[PLAN_CP] == 2;
       contexts[1] += value[PLAN_CP] == 4;
       contexts[2] += value[PLAN_CP] > 1 && value[PLAN_TP] > 1;
@@ -616,6 +620,7 @@ START_TEST (every_value_is_run)
   ck_assert_uint_gt (hfsdp, 4);
   ck_assert_uint_gt (split[0], 6);
   ck_assert_uint_gt (split[1], 6);
+  ck_assert_uint_gt (MIN (pieces[0], pieces[1]), 2);
   for (guint i = 0; i < G_N_ELEMENTS (contexts); i++)
     ck_assert_msg (contexts[i] > 1, "%u cases of contexts %u", contexts[i], i);
   ck_assert_uint_gt (windowed, 1);

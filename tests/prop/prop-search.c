@@ -552,12 +552,12 @@ START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
 }
 END_TEST
 
-/* Bounds hold where the exchanges of tensor parallelism run beside GEMMs, whole or in pieces, and
- * so do not add to the compute time. */
+/* Bounds hold where exchanges of tensor parallelism run beside GEMMs, whole or in pieces. */
 START_TEST (bounds_hold_where_sequences_travel_beside_products)
 {
-  static const char *const words[] = { "stack=megatron-fsdp", "stack=megatron strategy=optim",
-                                       "stack=megatron strategy=optim tp_overlap=ub" };
+  static const char *const words[]
+      = { "stack=megatron-fsdp", "stack=megatron strategy=optim",
+          "stack=megatron strategy=optim tp_overlap=ub", "stack=native tp_overlap=async" };
   Case c = { 0 };
   c.model = plan_model_new ("layers=4,hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,"
                             "vocab=32000,max_seq=8192",
@@ -782,7 +782,7 @@ main (void)
     tcase_add_loop_test (tcase, bounds_of_pipelines_hold, 43, 44);
   test_add_share (tcase, cuts_are_legal_and_even, 40);
   test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
-  tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
+  tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 4);
   test_add_runs (tcase, blocks_are_forbidden_as_a_whole, 6);
   test_add_runs (tcase, bounds_change_no_answer, 8);
   test_add_runs (tcase, the_least_memory_is_found, 8);

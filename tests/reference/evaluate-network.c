@@ -243,8 +243,9 @@ exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTen
     }
   if (is_added_once (self, bias) && self->tp_rank > 0)
     bias = EXEC_NO_BIAS;
-  RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
-       inputs, 1);
+  exec_evaluator_product (self, role,
+                          EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), outputs,
+                          inputs, 1);
 }
 
 /* Each product reads its factors quantised along its own inner dimension. */
@@ -277,8 +278,8 @@ exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, E
     {
       RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), dout, in), outputs, inputs, self->rows,
            2);
-      RUN (GEMM, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)), self->rows, inputs,
-           outputs, 0);
+      exec_evaluator_product (self, role, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)),
+                              inputs, outputs, 0);
     }
   if (has (self, bias) && is_added_once (self, bias) && self->splits_rows && self->tp_rank > 0)
     RUN (ZERO, EXEC_OPERANDS (raw_of (self, bias, layer)), outputs);

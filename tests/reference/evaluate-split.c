@@ -162,6 +162,22 @@ exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, gint64 cols
   return array.data ? exec_evaluator_from (array, (guint64)(self->first_row * cols)) : array;
 }
 
+void
+exec_evaluator_product (ExecEvaluator *self, PlanTensorRole role, const ExecArray *operands,
+                        gint64 cols, gint64 depth, gint64 layout)
+{
+  const gboolean has_pieces = self->job->of->plan.value[PLAN_TP_OVERLAP] == PLAN_TP_OVERLAP_ASYNC
+                              && role != PLAN_TENSOR_OUTPUT;
+  const gint64 rows = has_pieces ? self->rows / self->tp : self->rows;
+
+  for (gint64 row = 0; row < self->rows; row += rows)
+    exec_evaluator_run (self, PLAN_OP_GEMM,
+                        EXEC_OPERANDS (exec_evaluator_from (operands[0], (guint64)(row * cols)),
+                                       exec_evaluator_from (operands[1], (guint64)(row * depth)),
+                                       operands[2], operands[3]),
+                        (gint64[]){ rows, cols, depth, layout });
+}
+
 /* Finds for each row, over all parts of the vocabulary, the largest logit, the sum of exponentials
  * and the target's logit. */
 void

@@ -18,6 +18,12 @@ PlanManner exec_evaluator_vocabulary (const ExecEvaluator *self);
 void exec_evaluator_sum_parts (const ExecEvaluator *self, const ExecArray *parts, gint64 cols);
 void exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts, gint64 cols);
 
+/* A layer's product or the gradient of its input, of all rows. `operands`: out, a, b, bias. With
+ * tp_overlap=async the rows of one rank of the group are made after another's: results should not
+ * depend on it, but kernels may round differently for other numbers of rows. */
+void exec_evaluator_product (ExecEvaluator *self, PlanTensorRole role, const ExecArray *operands,
+                             gint64 cols, gint64 depth, gint64 layout);
+
 /* The rows of an array that this rank computes under sequence parallelism; of an array of hidden
  * vectors, or of one with `cols` columns. */
 ExecArray exec_evaluator_own (const ExecEvaluator *self, ExecArray array);

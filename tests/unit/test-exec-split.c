@@ -269,10 +269,126 @@ START_TEST (stages_may_split_layers)
   static const char *const splits[]
       = { "tp=2 sp=on pp=2 pp_first_layers=1 strategy=optim",
           "tp=2 sp=off pp=2 pp_first_layers=1 strategy=no_shard",
+          "tp=2 sp=on tp_overlap=async pp=2 pp_first_layers=1 strategy=optim compute=bf16",
           "tp=2 sp=on pp=2 pp_first_layers=1 strategy=optim_grads_params" };
   for (guint i = 0; i < G_N_ELEMENTS (splits) - shares_table (models[_i]); i++)
     for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
       compare (models[_i], ranks, splits[i]);
+}
+END_TEST
+
+/* Products in pieces beside the exchange of sequences: in every format, beside stages and split
+ * sequences, and where layers are computed again, wholly or in part. */
+START_TEST (products_may_be_in_pieces)
+{
+  static const char *const splits[] = {
+    "tp=2 strategy=optim_grads_params",
+    "tp=4 strategy=no_shard compute=bf16 main_grads=fp32",
+    "tp=4 strategy=optim compute=fp16 recompute=full",
+    "tp=2 cp=2 strategy=optim_grads_params compute=bf16 main_grads=fp32",
+    "tp=2 strategy=optim recompute=selective recompute_modules=core_attn+mlp",
+    "tp=2 dp_outer=2 strategy=optim_grads recompute=selective recompute_modules=core_attn",
+    "tp=4 strategy=optim_grads loss_chunks=2 hidden_dropout=0.1 compute=bf16",
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (splits); i++)
+    {
+      g_autofree char *words = g_strconcat (splits[i], " sp=on tp_overlap=async", NULL);
+      for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
+        compare (models[_i], ranks, words);
+    }
+}
+END_TEST
+
+/* Pieces are summed in the order of ranks, as whole products are: what a library makes of other
+ * numbers of rows is all that may differ. Loops in plain C make the same of every row. */
+START_TEST (pieces_change_little)
+{
+  static const char *const words[]
+      = { "tp=2 sp=on strategy=optim", "tp=4 sp=on strategy=no_shard" };
+  const gboolean is_plain = strcmp (exec_gemm_name (), "plain C") == 0;
+  for (guint i = 0; i < G_N_ELEMENTS (words); i++)
+    {
+      g_autofree char *pieces = g_strconcat (words[i], " tp_overlap=async", NULL);
+      g_auto (Case) whole = { 0 }, cut = { 0 };
+      case_init (&whole, models[_i], words[i], STEPS);
+      case_init (&cut, models[_i], pieces, STEPS);
+      const Seen expected = run (&whole), found = run (&cut);
+      assert_close (&found, &expected, pieces, STEPS);
+      ck_assert (!is_plain || memcmp (&found, &expected, sizeof found) == 0);
+    }
+}
+END_TEST
+
+static ExecCommOps planted;
+static const ExecCommOps *real;
+static gboolean skips; /* rank 1 of a group does not exchange, else with the wrong rank */
+static gint mistakes;  /* how many it will still make */
+
+static gboolean
+exchange_wrongly (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
+                  guint distance, void *stream, GError **error)
+{
+  const gboolean is_wrong = self->rank == 1 && g_atomic_int_add (&mistakes, -1) > 0;
+  if (is_wrong && skips)
+    return TRUE;
+  return real->exchange (self, out, in, count, dtype, distance + is_wrong, stream, error);
+}
+
+static ExecComm *
+plant (ExecComm *comm, GError **error)
+{
+  comm->ops = &planted;
+  return comm;
+}
+
+static ExecComm *
+group_and_plant (ExecComm *self, guint size, guint stride, GError **error)
+{
+  ExecComm *group = real->group (self, size, stride, error);
+  return group ? plant (group, error) : NULL;
+}
+
+/* Runs with one mistake, or none. */
+static gboolean
+run_planted (Case *c, gint n_mistakes, ExecResult *results, GError **error)
+{
+  ExecComm *comms[RANKS];
+  ck_assert (exec_comm_threads_open (RANKS, comms, error));
+  real = comms[0]->ops;
+  planted = *real;
+  planted.exchange = exchange_wrongly;
+  planted.group = group_and_plant;
+  for (guint r = 0; r < RANKS; r++)
+    comms[r]->ops->close (comms[r]);
+  mistakes = n_mistakes;
+  c->job.join = plant;
+  return exec_run_threads (&c->job, RANKS, FALSE, NULL, NULL, results, error);
+}
+
+/* An exchange that a rank leaves out ends the run; one with another rank changes its losses. */
+START_TEST (a_wrong_exchange_is_found)
+{
+  ExecResult results[2][RANKS] = { { { 0 } } };
+  g_auto (ExecResult) expected = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_auto (Case) c = { 0 };
+  case_init (&c, models[0],
+             _i % 2 == 0 ? "tp=4 sp=on tp_overlap=async strategy=no_shard"
+                         : "tp=2 sp=on tp_overlap=async strategy=optim",
+             2);
+  ck_assert (exec_evaluate (&c.job, RANKS, &expected, &error));
+  skips = FALSE;
+  for (gint n = 0; n < 2; n++)
+    {
+      ck_assert_msg (run_planted (&c, n, results[n], &error), "%s", error ? error->message : "");
+      ck_assert_int_eq (memcmp (results[n][0].losses, expected.losses, 2 * sizeof (double)) == 0,
+                        n == 0);
+      for (guint r = 0; r < RANKS; r++)
+        exec_result_clear (&results[n][r]);
+    }
+  skips = TRUE;
+  ck_assert (!run_planted (&c, 1, results[0], &error));
+  ck_assert_msg (strstr (error->message, "collective"), "%s", error->message);
 }
 END_TEST
 
@@ -524,6 +640,9 @@ main (void)
   test_add_runs (tcase, splitting_layers_changes_little, G_N_ELEMENTS (models));
   test_add_runs (tcase, stages_compute_what_one_does, G_N_ELEMENTS (models));
   test_add_runs (tcase, stages_may_split_layers, G_N_ELEMENTS (models));
+  test_add_runs (tcase, products_may_be_in_pieces, G_N_ELEMENTS (models));
+  test_add_runs (tcase, pieces_change_little, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, a_wrong_exchange_is_found, 0, 2);
   test_add_runs (tcase, experts_may_be_beside_split_layers, 32);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);

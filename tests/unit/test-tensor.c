@@ -120,21 +120,23 @@ END_TEST
 
 /* PyTorch sends the parts of sums, too: of a layer two products of gathered sequences and two that
  * are summed forward, and two of gathered gradients backward. Recomputing makes again what was not
- * kept. */
+ * kept. Our own runtime sends the parts of gathered sequences' gradients, too. */
 START_TEST (symmetric_memory_takes_products_apart)
 {
   static const struct
   {
     const char *words;
-    guint products; /* of a layer, in pieces */
-  } rows[] = { { "", 6 },
-               { "recompute=full", 9 },
-               { "recompute=selective recompute_modules=op-sac", 8 },
-               { "compute=fp8-tensorwise", 6 } };
+    guint products, sums; /* of a layer, in pieces; reduce-scattered as a whole */
+  } rows[] = { { "stack=fsdp2 compile=on", 6, 2 },
+               { "stack=fsdp2 compile=on recompute=full", 9, 2 },
+               { "stack=fsdp2 compile=on recompute=selective recompute_modules=op-sac", 8, 2 },
+               { "stack=fsdp2 compile=on compute=fp8-tensorwise", 6, 2 },
+               { "stack=native", 8, 0 },
+               { "stack=native recompute=full", 11, 0 },
+               { "stack=native compute=fp8-tensorwise", 8, 0 } };
   g_autoptr (GError) error = NULL;
-  g_autofree char *plain
-      = g_strconcat ("stack=fsdp2 compile=on gbs=4 seq=256 tp=4 ", rows[_i].words, NULL);
-  g_autofree char *words = g_strconcat (g_strchomp (plain), " tp_overlap=async", NULL);
+  g_autofree char *plain = g_strconcat ("gbs=4 seq=256 tp=4 ", rows[_i].words, NULL);
+  g_autofree char *words = g_strconcat (plain, " tp_overlap=async", NULL);
   TestCase without, c;
   guint exchanges, sums;
   double flops, all_flops;
@@ -149,10 +151,83 @@ START_TEST (symmetric_memory_takes_products_apart)
       count_products (schedule, &exchanges, &sums, &flops);
       ck_assert_msg (exchanges == 2 * 32 * rows[_i].products * 3, "%s: %u", words, exchanges);
       /* in two micro batches: sums of embedding and head, and of two gradients of a layer */
-      ck_assert_uint_eq (sums, 2 * (2 + 2 * 32));
+      ck_assert_uint_eq (sums, 2 * (2 + rows[_i].sums * 32));
       ck_assert_double_eq_tol (flops / all_flops, 1, 1e-12);
     }
   test_case_clear (&without);
+  test_case_clear (&c);
+}
+END_TEST
+
+/* PyTorch copies parts into the memory of the next rank by engines of the device; our own runtime
+ * sends them by NCCL, on processors, as it sends the keys of other parts of a sequence. */
+START_TEST (parts_are_copied_or_sent)
+{
+  static const PlanStack theirs = { .layer.kernels = PLAN_KERNELS_PYTORCH },
+                         ours = { .layer.kernels = PLAN_KERNELS_OWN };
+  const char *text = "schedule 2 rank=0 ranks=4\n"
+                     "group tensor size=4 stride=1\n"
+                     "buffer x elements=8000000 dtype=bf16 category=activations\n"
+                     "buffer out elements=8000000 dtype=bf16 category=activations\n"
+                     "section setup\n"
+                     "exchange tensor group=tensor out=out in=x count=8000000\n"
+                     "exchange tensor group=tensor out=out in=x count=8000000 distance=2\n"
+                     "exchange context group=tensor out=out in=x count=8000000\n"
+                     "section step\nsection teardown\n";
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  Plan plan;
+  plan_init (&plan);
+  plan.value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_ASYNC;
+  SimCostInput input = { .schedule = schedule, .cluster = cluster, .plan = &plan };
+  input.stack = &theirs;
+  g_autoptr (SimCost) copied = sim_cost_new (&input, NULL);
+  input.stack = &ours;
+  g_autoptr (SimCost) sent = sim_cost_new (&input, NULL);
+  for (guint node = 0; node < 2; node++)
+    {
+      ck_assert_uint_eq (sim_cost_sms (copied, node), 0);
+      ck_assert_uint_gt (sim_cost_sms (sent, node), 0);
+      ck_assert_uint_eq (sim_cost_sms (sent, node), sim_cost_sms (sent, 2));
+      ck_assert_int_eq (sim_cost_ns (sent, node), sim_cost_ns (sent, 2));
+      ck_assert_int_eq (sim_cost_ns (copied, node), sim_cost_ns (copied, 0));
+      ck_assert_int_lt (sim_cost_ns (copied, node), sim_cost_ns (sent, node));
+    }
+}
+END_TEST
+
+/* Whether a schedule is sound without one of its lines. */
+static gboolean
+is_sound_without (char **lines, guint line)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  for (guint i = 0; lines[i]; i++)
+    if (i != line)
+      g_string_append_printf (text, "%s\n", lines[i]);
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text->str, "text", NULL);
+  return schedule && plan_schedule_check (schedule, NULL);
+}
+
+/* An exchange that a schedule lacks, or a wait for the last one before it is used, is found. */
+START_TEST (no_exchange_of_pieces_can_be_left_out)
+{
+  TestCase c;
+  guint n = 0;
+  test_case_init (&c, "layers=1,hidden=64,ffn=96,heads=4,head_dim=16,vocab=32,max_seq=16",
+                  "dgx-h100:1", "stack=native gbs=2 tp=4 dp_outer=1 tp_overlap=async");
+  g_autofree char *text = plan_schedule_print (c.schedule);
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  ck_assert (is_sound_without (lines, G_MAXUINT));
+  for (guint i = 0; lines[i]; i++)
+    if (g_strrstr (lines[i], "exchange tensor ")
+        || (g_strrstr (lines[i], "wait compute wait=exchanged")
+            && g_strrstr (lines[i + 1], "sum_parts ")))
+      {
+        ck_assert_msg (!is_sound_without (lines, i), "%s", lines[i]);
+        n++;
+      }
+  /* eight products of three exchanges each, of which four are awaited once, before the sum */
+  ck_assert_uint_eq (n, 8 * 3 + 4);
   test_case_clear (&c);
 }
 END_TEST
@@ -161,7 +236,7 @@ END_TEST
  * as far behind; its place among the parts says whose they are. */
 START_TEST (parts_go_to_their_ranks)
 {
-  static const char *const stacks[] = { "stack=fsdp2 compile=on" };
+  static const char *const stacks[] = { "stack=fsdp2 compile=on", "stack=native" };
   g_autoptr (GError) error = NULL;
   g_autofree char *words
       = g_strconcat ("gbs=2 seq=256 dp_outer=1 tp=4 tp_overlap=async ", stacks[_i], NULL);
@@ -272,8 +347,10 @@ main (void)
   tcase_set_timeout (tcase, 120);
   tcase_add_loop_test (tcase, user_buffers_take_products_apart, 0, 6);
   tcase_add_test (tcase, pools_alone_are_registered);
-  tcase_add_loop_test (tcase, symmetric_memory_takes_products_apart, 0, 4);
-  tcase_add_loop_test (tcase, parts_go_to_their_ranks, 0, 1);
+  tcase_add_loop_test (tcase, symmetric_memory_takes_products_apart, 0, 7);
+  tcase_add_test (tcase, parts_are_copied_or_sent);
+  tcase_add_test (tcase, no_exchange_of_pieces_can_be_left_out);
+  tcase_add_loop_test (tcase, parts_go_to_their_ranks, 0, 2);
   tcase_add_test (tcase, weights_are_turned_as_often_as_they_are_dropped);
   tcase_add_test (tcase, sequences_are_exchanged_beside_products);
   suite_add_tcase (suite, tcase);
