@@ -199,9 +199,12 @@ take_plan (Case *c, const Plan *plan)
   if (!of)
     return FALSE;
   const ExecJob job = { .of = of, .kernels = &exec_kernels_cpu };
-  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
-  if (!exec_runnable_check (&job, of, schedule, NULL))
-    return FALSE;
+  for (guint rank = 0; rank < c->ranks; rank += c->ranks / (guint)of->plan.value[PLAN_PP])
+    {
+      g_autoptr (PlanSchedule) schedule = test_lower (of, rank);
+      if (!exec_runnable_check (&job, of, schedule, NULL))
+        return FALSE;
+    }
   plan_case_free (c->of);
   c->of = g_steal_pointer (&of);
   return TRUE;
@@ -227,6 +230,19 @@ set_stages (Plan *plan, const PlanModel *model, gint64 stages, gint64 ranks)
     }
 }
 
+static void
+set_split (Plan *plan, const PlanModel *model, int seed)
+{
+  const gboolean is_latent = model->kv_lora > 0;
+  plan->value[PLAN_TP] = tp_of ((guint)seed);
+  if (seed % 16 < 8 && seed % 5 > 0 && !is_latent)
+    plan->value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_ASYNC;
+  plan->value[PLAN_SP] = seed % 16 < 8 || is_latent ? PLAN_SP_ON : PLAN_SP_OFF;
+  if (plan->value[PLAN_SP] == PLAN_SP_ON)
+    plan->value[PLAN_SEQ]
+        = MAX (plan->value[PLAN_SEQ] / plan->value[PLAN_TP], 1) * plan->value[PLAN_TP];
+}
+
 /* Changes fields one after the other, where the plan may be run with the change. */
 static void
 widen_plan (Case *c, int seed)
@@ -240,15 +256,7 @@ widen_plan (Case *c, int seed)
       if (i == 0)
         plan.value[PLAN_DP_OUTER] = replicas[g_rand_int_range (rand, 0, 3)];
       else if (i == 2 && tp_of ((guint)seed) > 1)
-        {
-          plan.value[PLAN_TP] = tp_of ((guint)seed);
-          if (seed % 16 < 8 && seed % 5 > 0 && c->model->kv_lora == 0)
-            plan.value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_ASYNC;
-          plan.value[PLAN_SP] = seed % 16 < 8 || c->model->kv_lora > 0 ? PLAN_SP_ON : PLAN_SP_OFF;
-          if (plan.value[PLAN_SP] == PLAN_SP_ON)
-            plan.value[PLAN_SEQ]
-                = MAX (plan.value[PLAN_SEQ] / plan.value[PLAN_TP], 1) * plan.value[PLAN_TP];
-        }
+        set_split (&plan, c->model, seed);
       else if (i == 1 && stages_of ((guint)seed) > 1)
         {
           set_stages (&plan, c->model, stages_of ((guint)seed), c->ranks);
@@ -279,7 +287,8 @@ widen_plan (Case *c, int seed)
         {
           plan.value[PLAN_COMPUTE]
               = g_rand_int_range (rand, PLAN_COMPUTE_FP8_DELAYED, PLAN_COMPUTE_FP8_TENSORWISE + 1);
-          plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
+          if (plan.value[PLAN_TP] == 1)
+            plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
           plan.value[PLAN_KEEP_TRANSPOSE] = g_rand_boolean (rand);
         }
       else if (i == 1 && g_rand_boolean (rand))
