@@ -79,7 +79,7 @@ add (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit, PlanLowerKeep k
   *next_act (b) = (PlanAct){ .kind = kind,
                              .piece = piece,
                              .unit = (gint32)unit,
-                             .lies_like = b->lower->like ? b->lower->like[unit] : 0,
+                             .lies_like = b->lower->by_size.like ? b->lower->by_size.like[unit] : 0,
                              .keep = keep };
 }
 
@@ -216,7 +216,7 @@ close_chunk (Builder *b, gint64 first)
 static gboolean
 lie_alike (const PlanLower *lower)
 {
-  const gint64 *like = &lower->like[lower->now.here.first + lower->now.here.layers / 2];
+  const gint64 *like = &lower->by_size.like[lower->now.here.first + lower->now.here.layers / 2];
   return lower->now.here.layers > 1 && like[0] == like[-1]
          && (like[0] < 0 || lower->stage.n_virtual > 1);
 }
@@ -407,7 +407,7 @@ bucket_act (const PlanLower *lower, PlanActKind kind, guint32 number, gint64 uni
 {
   const PlanBucketSpan *span = &lower->buckets.spans[number];
   const gboolean is_unit = plan_bucket_is_unit (span->kind);
-  const gboolean is_shared = is_unit && lower->like[unit] == PLAN_LIES_WITHIN (number);
+  const gboolean is_shared = is_unit && lower->by_size.like[unit] == PLAN_LIES_WITHIN (number);
   return (PlanAct){ .kind = kind,
                     .unit = (gint32)(is_unit && !is_shared ? span->unit : unit),
                     .role = role,

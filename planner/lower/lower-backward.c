@@ -467,7 +467,7 @@ attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
 static gboolean
 is_within (const PlanLower *self, const PlanLowerRun *run, const PlanAct *a)
 {
-  return run->count > 1 && self->like && self->like[run->first + a->unit] < 0;
+  return run->count > 1 && self->by_size.like && self->by_size.like[run->first + a->unit] < 0;
 }
 
 static PlanLowerUnit

@@ -132,7 +132,8 @@ gboolean
 plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
   const guint at = parameter_of (self, role, unit);
-  return g_array_index (self->groups, PlanLowerGroup, self->buckets.number[at]).starter == at;
+  return g_array_index (self->by_size.groups, PlanLowerGroup, self->buckets.number[at]).starter
+         == at;
 }
 
 PlanLowerUnit
@@ -392,7 +393,7 @@ find_whole_layers (PlanLower *self)
              && is_shifted (b, next - 1, plan_lower_distance (self, first, first + 1)))
         next++;
       for (gint64 layer = first; layer < next && next > first + 1; layer++)
-        self->like[layer] = PLAN_LIES_WITHIN (number);
+        self->by_size.like[layer] = PLAN_LIES_WITHIN (number);
     }
 }
 
@@ -403,19 +404,19 @@ plan_lower_init_buckets (PlanLower *self)
   if (!self->layout.by_size)
     return;
   plan_buckets_init (&self->buckets, self->model, &self->layout.rule);
-  self->groups = g_array_new (FALSE, FALSE, sizeof (PlanLowerGroup));
+  self->by_size.groups = g_array_new (FALSE, FALSE, sizeof (PlanLowerGroup));
   for (guint32 number = 0; number < self->buckets.n; number++)
     {
       const PlanLowerGroup group = group_of (self, number);
-      g_array_append_val (self->groups, group);
+      g_array_append_val (self->by_size.groups, group);
     }
-  self->like = g_new (gint64, layers);
+  self->by_size.like = g_new (gint64, layers);
   for (gint64 layer = 0; layer < layers; layer++)
     {
       gint64 other = 0;
       while (!lies_alike (&self->buckets, layer, other))
         other++;
-      self->like[layer] = other;
+      self->by_size.like[layer] = other;
     }
   if (self->plan->value[PLAN_PP] > 1)
     find_whole_layers (self);
@@ -425,8 +426,8 @@ void
 plan_lower_clear_buckets (PlanLower *self)
 {
   plan_buckets_clear (&self->buckets);
-  g_clear_pointer (&self->groups, g_array_unref);
-  g_clear_pointer (&self->like, g_free);
+  g_clear_pointer (&self->by_size.groups, g_array_unref);
+  g_clear_pointer (&self->by_size.like, g_free);
 }
 
 static gint
@@ -442,9 +443,9 @@ GArray *
 plan_lower_groups_of (const PlanLower *self, gint64 layer)
 {
   GArray *groups = g_array_new (FALSE, FALSE, sizeof (PlanLowerGroup));
-  for (guint i = 0; i < self->groups->len; i++)
+  for (guint i = 0; i < self->by_size.groups->len; i++)
     {
-      const PlanLowerGroup group = g_array_index (self->groups, PlanLowerGroup, i);
+      const PlanLowerGroup group = g_array_index (self->by_size.groups, PlanLowerGroup, i);
       if (group.layer == layer)
         g_array_append_val (groups, group);
     }

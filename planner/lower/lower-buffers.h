@@ -87,19 +87,6 @@ typedef struct
   gint32 sent_rows;             /* the last collective on rows of experts */
 } PlanLowerEvents;
 
-/* The router and experts. */
-typedef struct
-{
-  gint32 scores, dscores; /* router's scores (logits) and their gradient */
-  /* The router's input widened to its format, and the gradient of that. */
-  gint32 wide_tokens, dwide_tokens;
-  /* Rows in fp32 to which experts' biases are added, or that probabilities multiply; gradient of
-   * the shared experts' score. */
-  gint32 fp32_rows[2], dgate, work, dprobs;
-  /* Of all layers: biases by which routers choose, and this step's tokens of each expert. */
-  gint32 balance, loads;
-} PlanLowerExperts;
-
 /* Rows of experts moved by eager ops: the mask of tokens by experts, transposed and sorted; work
  * space of the sort; the sorted order, where no value keeps it; the probabilities, transposed; the
  * lists of indices by which gradients of probabilities are put back. */
@@ -114,6 +101,21 @@ typedef struct
 {
   gint32 up, act, out, dup, dact, din;
 } PlanLowerSequential;
+
+/* The router and experts. */
+typedef struct
+{
+  gint32 scores, dscores; /* router's scores (logits) and their gradient */
+  /* The router's input widened to its format, and the gradient of that. */
+  gint32 wide_tokens, dwide_tokens;
+  /* Rows in fp32 to which experts' biases are added, or that probabilities multiply; gradient of
+   * the shared experts' score. */
+  gint32 fp32_rows[2], dgate, work, dprobs;
+  /* Of all layers: biases by which routers choose, and this step's tokens of each expert. */
+  gint32 balance, loads;
+  PlanLowerMoves moves;
+  PlanLowerSequential sequential;
+} PlanLowerExperts;
 
 /* Attention over a context-parallel group: what travels round the ring, and parts to be joined. */
 typedef struct

@@ -226,11 +226,12 @@ plan_lower_take_rows (PlanLower *self)
   /* Gradients that are being sent while the next backward pass runs. */
   const gboolean goes_on
       = value[PLAN_PP] > 1 && self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE;
-  self->grad_rows = self->stage.n_virtual > 1 || goes_on ? self->rows : 1;
+  self->policy.grad_rows = self->stage.n_virtual > 1 || goes_on ? self->rows : 1;
   /* A smaller last group comes back to the last virtual stage before an earlier one has left. */
   const gint64 m = self->place.micro_batches;
   const gboolean is_ragged = value[PLAN_VPP] > 1 && plan_stage_whole_groups (self->plan, m) < m;
-  self->head_rows = is_piped && (plan_stage_is_afab (self->plan) || is_ragged) ? self->rows : 1;
+  self->policy.head_rows
+      = is_piped && (plan_stage_is_afab (self->plan) || is_ragged) ? self->rows : 1;
 }
 
 void

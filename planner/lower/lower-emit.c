@@ -83,7 +83,7 @@ plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 del
 {
   const PlanRef ref = plan_lower_unit_ref (self->layer.grad_sum[PLAN_VALUE_X], unit,
                                            delta + (unit.is_module ? 1 : 0));
-  return self->grad_rows > 1 ? plan_lower_in_row (self, ref) : ref;
+  return self->policy.grad_rows > 1 ? plan_lower_in_row (self, ref) : ref;
 }
 
 static PlanRef

@@ -27,7 +27,7 @@ PlanRef
 plan_lower_kept_by (const PlanLower *self, gint32 array, gint32 head)
 {
   const PlanRef ref = plan_lower_unit_ref (array, PLAN_NO_UNIT, head);
-  return outlasts_others (self) || self->head_rows > 1 ? plan_lower_in_row (self, ref) : ref;
+  return outlasts_others (self) || self->policy.head_rows > 1 ? plan_lower_in_row (self, ref) : ref;
 }
 
 PlanRef
@@ -185,7 +185,7 @@ plan_lower_declare_head (PlanLower *self)
   const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const guint32 heads = 1 + (guint32)self->stage.modules;
-  const guint32 held = heads * (guint32)self->head_rows;
+  const guint32 held = heads * (guint32)self->policy.head_rows;
   const guint32 kept = outlasts_others (self) ? (guint32)self->rows : held;
   const PlanStage *here = &self->stage;
   const gboolean has_head = here->has_head, has_loss = here->has_loss;

@@ -45,7 +45,7 @@ plan_lower_declare_module (PlanLower *self)
   const guint64 own = (guint64)own_elements (self), rows = (guint64)sizes->rows;
   const guint64 whole = rows * (guint64)self->model->hidden;
   const guint64 tp = (guint64)self->plan->value[PLAN_TP];
-  const guint32 n = (guint32)self->head_rows;
+  const guint32 n = (guint32)self->policy.head_rows;
   const struct
   {
     gint32 *array;

@@ -79,7 +79,7 @@ void
 plan_lower_declare_moves (PlanLower *self)
 {
   const PlanNode *node = eager_permute (self);
-  PlanLowerMoves *moves = &self->moves;
+  PlanLowerMoves *moves = &self->experts.moves;
   moves->mask = moves->sorted = moves->work = moves->order = moves->probs = moves->put = -1;
   if (!node)
     return;
@@ -127,31 +127,33 @@ static void
 find_rows (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const gboolean keeps_order = lower->moves.order < 0;
+  const gboolean keeps_order = lower->experts.moves.order < 0;
   const gint64 scores = scores_of (node);
   if (pads (lower, node))
     {
-      plan_lower_alloc (lower, REF (moves.sorted));
-      copy (lower, REF (moves.sorted), plan_layer_value (self, node->map), scores);
+      plan_lower_alloc (lower, REF (experts.moves.sorted));
+      copy (lower, REF (experts.moves.sorted), plan_layer_value (self, node->map), scores);
     }
-  plan_lower_alloc (lower, REF (moves.mask));
-  turn (lower, node, REF (moves.mask),
-        pads (lower, node) ? REF (moves.sorted) : plan_layer_value (self, node->map));
+  plan_lower_alloc (lower, REF (experts.moves.mask));
+  turn (lower, node, REF (experts.moves.mask),
+        pads (lower, node) ? REF (experts.moves.sorted) : plan_layer_value (self, node->map));
   if (!pads (lower, node))
-    plan_lower_alloc (lower, REF (moves.sorted));
+    plan_lower_alloc (lower, REF (experts.moves.sorted));
   if (keeps_order)
     plan_layer_take (self, node->places);
   else
-    plan_lower_alloc (lower, REF (moves.order));
-  const PlanRef order = keeps_order ? plan_layer_value (self, node->places) : REF (moves.order);
-  if (lower->moves.work >= 0)
-    plan_lower_alloc (lower, REF (moves.work));
+    plan_lower_alloc (lower, REF (experts.moves.order));
+  const PlanRef order
+      = keeps_order ? plan_layer_value (self, node->places) : REF (experts.moves.order);
+  if (lower->experts.moves.work >= 0)
+    plan_lower_alloc (lower, REF (experts.moves.work));
   plan_lower_compute (lower, PLAN_OP_SORT,
-                      PLAN_REFS (order, REF (moves.mask), REF (moves.sorted), REF (moves.work)),
+                      PLAN_REFS (order, REF (experts.moves.mask), REF (experts.moves.sorted),
+                                 REF (experts.moves.work)),
                       PLAN_DIMS (scores));
-  if (lower->moves.work >= 0)
-    plan_lower_free (lower, REF (moves.work));
-  plan_lower_free (lower, REF (moves.sorted));
+  if (lower->experts.moves.work >= 0)
+    plan_lower_free (lower, REF (experts.moves.work));
+  plan_lower_free (lower, REF (experts.moves.sorted));
   plan_layer_take (self, node->stats);
   copy (lower, plan_layer_value (self, node->stats), order, node->depth);
   if (!keeps_order)
@@ -164,17 +166,18 @@ select_probs (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef index
       = plan_layer_value (self, node->places != PLAN_NO_VALUE ? node->places : node->stats);
-  plan_lower_alloc (lower, REF (moves.probs));
-  turn (lower, node, REF (moves.probs), plan_layer_value (self, node->other));
+  plan_lower_alloc (lower, REF (experts.moves.probs));
+  turn (lower, node, REF (experts.moves.probs), plan_layer_value (self, node->other));
   if (pads (lower, node))
     {
       plan_layer_take (self, node->places);
       copy (lower, index, plan_layer_value (self, node->stats), node->depth);
     }
   plan_layer_take (self, node->col);
-  select_rows (lower, PLAN_REFS (plan_layer_value (self, node->col), REF (moves.probs), index),
+  select_rows (lower,
+               PLAN_REFS (plan_layer_value (self, node->col), REF (experts.moves.probs), index),
                node->depth, 1, scores_of (node));
-  plan_lower_free (lower, REF (moves.probs));
+  plan_lower_free (lower, REF (experts.moves.probs));
 }
 
 /* Selects rows and their probabilities. Where these are selected by a mask, they come after the
@@ -191,7 +194,7 @@ permute (PlanLayer *self, const PlanNode *node)
                PLAN_REFS (plan_layer_value (self, node->out), plan_layer_value (self, node->in),
                           plan_layer_value (self, node->stats)),
                node->depth, node->cols, node->rows);
-  plan_lower_free (lower, REF (moves.mask));
+  plan_lower_free (lower, REF (experts.moves.mask));
   if (node->selects_by_mask)
     select_probs (self, node);
 }
@@ -207,15 +210,15 @@ put_probs (PlanLayer *self, const PlanNode *node, PlanRef dprobs, PlanRef row_dp
   const PlanRef given
       = plan_layer_value (self, node->places != PLAN_NO_VALUE ? node->places : node->stats);
   PlanRef list[PUT_LISTS];
-  if (lower->moves.put < 0)
+  if (lower->experts.moves.put < 0)
     {
       add_rows (lower, PLAN_REFS (dprobs, row_dprobs, given), rows, 1, scores);
       return;
     }
   for (guint i = 0; i < PUT_LISTS; i++)
-    list[i] = plan_lower_at (REF (moves.put), i * (guint64)rows);
+    list[i] = plan_lower_at (REF (experts.moves.put), i * (guint64)rows);
   plan_lower_compute (lower, PLAN_OP_ZERO, PLAN_REFS (dprobs), PLAN_DIMS (scores));
-  plan_lower_alloc (lower, REF (moves.put));
+  plan_lower_alloc (lower, REF (experts.moves.put));
   copy (lower, list[PUT_WHERE], given, rows);
   copy (lower, list[PUT_SORTED], list[PUT_WHERE], rows);
   copy (lower, list[PUT_WHERE], list[PUT_SORTED], rows);
@@ -226,7 +229,7 @@ put_probs (PlanLayer *self, const PlanNode *node, PlanRef dprobs, PlanRef row_dp
       PLAN_DIMS (rows));
   plan_lower_compute (lower, PLAN_OP_ADD_ROWS, PLAN_REFS (dprobs, row_dprobs, list[PUT_SORTED]),
                       PLAN_DIMS (rows, 1, scores));
-  plan_lower_free (lower, REF (moves.put));
+  plan_lower_free (lower, REF (experts.moves.put));
 }
 
 static void

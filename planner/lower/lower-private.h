@@ -12,6 +12,15 @@
 #include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
+/* What is known of buckets that go by size. */
+typedef struct
+{
+  GArray *groups; /* PlanLowerGroup, by bucket: which gradients begin and complete it */
+  /* By layer: the first layer whose parameters have the same places in their buckets; below 0: see
+   * PLAN_LIES_WITHIN. */
+  gint64 *like;
+} PlanLowerBySize;
+
 /* The place in the schedule that lowering has come to. */
 typedef struct
 {
@@ -43,10 +52,7 @@ typedef struct
   const PlanStack *stack;
   PlanLayout layout;
   PlanBuckets buckets; /* where buckets go by size */
-  GArray *groups;      /* PlanLowerGroup, by bucket: which gradients begin and complete it */
-  /* By layer: the first layer whose parameters have the same places in their buckets; below 0: see
-   * PLAN_LIES_WITHIN. */
-  gint64 *like;
+  PlanLowerBySize by_size;
   const PlanLayerGraphs *graphs; /* by kind of layer */
   const PlanSizes *sizes;        /* sizes and formats that all layers share */
   PlanStage stage;
@@ -57,9 +63,7 @@ typedef struct
   {
     PlanDtype main_params, main_grads, grad_comm;
   } dtype;
-  gint64 rows;      /* rows of activations: as many as micro batches are held at once */
-  gint64 grad_rows; /* rows of gradients of layers' inputs: 1 or `rows` */
-  gint64 head_rows; /* rows of what output layer and loss leave for their backward pass: likewise */
+  gint64 rows; /* rows of activations: as many as micro batches are held at once */
 
   PlanSchedule *schedule;
   PlanLowerBucket bucket[PLAN_N_BUCKETS];
@@ -74,8 +78,6 @@ typedef struct
   PlanLowerSums sums;
   PlanLowerEvents event;
   PlanLowerExperts experts;
-  PlanLowerMoves moves;
-  PlanLowerSequential sequential;
   PlanLowerJoined joined;
   PlanLowerBeside beside;
   PlanLowerCombined combined;

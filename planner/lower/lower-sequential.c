@@ -61,7 +61,7 @@ plan_lower_declare_sequential (PlanLower *self)
 {
   const PlanSizes *sizes = self->sizes;
   const gint64 ffn = sizes->expert_ffn, up = self->model->gated ? 2 * ffn : ffn;
-  PlanLowerSequential *each = &self->sequential;
+  PlanLowerSequential *each = &self->experts.sequential;
   *each = (PlanLowerSequential){ -1, -1, -1, -1, -1, -1 };
   if (!plan_lower_is_sequential (self) || self->stage.layers == 0)
     return;
@@ -80,8 +80,8 @@ static PlanRef
 kept_by (const PlanLayer *self, PlanValueId id, gint64 expert)
 {
   const PlanLower *lower = self->lower;
-  const gint32 first = id == PLAN_VALUE_EXPERT_UP    ? lower->sequential.up
-                       : id == PLAN_VALUE_EXPERT_ACT ? lower->sequential.act
+  const gint32 first = id == PLAN_VALUE_EXPERT_UP    ? lower->experts.sequential.up
+                       : id == PLAN_VALUE_EXPERT_ACT ? lower->experts.sequential.act
                                                      : -1;
   return first < 0 ? PLAN_REF_NONE
                    : plan_lower_in_row (
@@ -147,7 +147,7 @@ multiply (PlanLayer *self, const PlanNode *node, gint64 expert)
   const PlanRef in = is_up ? rows_at (lower, plan_layer_value (self, node->in), expert, node->depth)
                            : kept_by (self, node->in, expert);
   const PlanRef out = is_up ? kept_by (self, node->out, expert)
-                            : rows_at (lower, REF (sequential.out), expert, node->cols);
+                            : rows_at (lower, REF (experts.sequential.out), expert, node->cols);
   plan_lower_compute (lower, PLAN_OP_GEMM, PLAN_REFS (out, in, weight, PLAN_REF_NONE),
                       PLAN_DIMS (rows_of (lower, expert), node->cols, node->depth, layout));
 }
@@ -158,7 +158,7 @@ plan_layer_sequential (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const gboolean is_last = node->weight == PLAN_TENSOR_EXPERT_DOWN;
   if (is_last)
-    plan_lower_alloc (lower, REF (sequential.out));
+    plan_lower_alloc (lower, REF (experts.sequential.out));
   for (gint64 e = 0; e < lower->sizes->experts; e++)
     if (node->kind == PLAN_NODE_EXPERT_ACTIVATE)
       activate (self, node, e);
@@ -166,8 +166,9 @@ plan_layer_sequential (PlanLayer *self, const PlanNode *node)
       multiply (self, node, e);
   if (!is_last)
     return;
-  join (lower, plan_layer_value (self, node->out), REF (sequential.out), node->rows * node->cols);
-  plan_lower_free (lower, REF (sequential.out));
+  join (lower, plan_layer_value (self, node->out), REF (experts.sequential.out),
+        node->rows * node->cols);
+  plan_lower_free (lower, REF (experts.sequential.out));
 }
 
 static const PlanNode *
@@ -195,30 +196,30 @@ expert_backward (PlanLayer *self, const PlanNode *down, gint64 expert, PlanRef d
   const PlanRef dprobs = rows_at (lower, REF (layer.grad[PLAN_VALUE_ROW_PROBS]), expert, 1);
   gint64 layout;
   PlanRef weight = weight_of (self, down, expert, TRUE, &layout);
-  plan_lower_alloc (lower, REF (sequential.dact));
+  plan_lower_alloc (lower, REF (experts.sequential.dact));
   plan_lower_compute (lower, PLAN_OP_GEMM,
-                      PLAN_REFS (REF (sequential.dact), dout, weight, PLAN_REF_NONE),
+                      PLAN_REFS (REF (experts.sequential.dact), dout, weight, PLAN_REF_NONE),
                       PLAN_DIMS (rows, down->depth, down->cols, layout));
   plan_lower_one_expert_weight_gradient (lower, down, self->unit, expert, rows,
                                          PLAN_REFS (dout, kept_act));
   plan_lower_free (lower, kept_act);
   if (expert == 0)
     plan_layer_drop_gradient (self, down->out);
-  plan_lower_alloc (lower, REF (sequential.dup));
-  plan_lower_compute (
-      lower, PLAN_OP_EXPERT_ACTIVATE_BWD,
-      PLAN_REFS (REF (sequential.dup), dprobs, REF (sequential.dact), kept_up, probs),
-      PLAN_DIMS (rows, act->cols, m->activation, m->gated));
-  plan_lower_free (lower, REF (sequential.dact));
+  plan_lower_alloc (lower, REF (experts.sequential.dup));
+  plan_lower_compute (lower, PLAN_OP_EXPERT_ACTIVATE_BWD,
+                      PLAN_REFS (REF (experts.sequential.dup), dprobs,
+                                 REF (experts.sequential.dact), kept_up, probs),
+                      PLAN_DIMS (rows, act->cols, m->activation, m->gated));
+  plan_lower_free (lower, REF (experts.sequential.dact));
   plan_lower_free (lower, kept_up);
   weight = weight_of (self, up, expert, TRUE, &layout);
   plan_lower_alloc (lower, din);
   plan_lower_compute (lower, PLAN_OP_GEMM,
-                      PLAN_REFS (din, REF (sequential.dup), weight, PLAN_REF_NONE),
+                      PLAN_REFS (din, REF (experts.sequential.dup), weight, PLAN_REF_NONE),
                       PLAN_DIMS (rows, up->depth, up->cols, layout));
   plan_lower_one_expert_weight_gradient (lower, up, self->unit, expert, rows,
-                                         PLAN_REFS (REF (sequential.dup), in));
-  plan_lower_free (lower, REF (sequential.dup));
+                                         PLAN_REFS (REF (experts.sequential.dup), in));
+  plan_lower_free (lower, REF (experts.sequential.dup));
 }
 
 /* Frees the rows that all experts read, unless a node before the experts needs them. */
@@ -242,14 +243,14 @@ plan_layer_sequential_backward (PlanLayer *self, const PlanNode *down)
   plan_lower_alloc (lower, REF (layer.grad[PLAN_VALUE_ROW_PROBS]));
   for (gint64 e = experts; e-- > 0;)
     expert_backward (self, down, e, rows_at (lower, dout, e, down->cols),
-                     plan_lower_ref (lower->sequential.din + (gint32)e));
+                     plan_lower_ref (lower->experts.sequential.din + (gint32)e));
   self->live &= ~(plan_value_bit (act->in) | plan_value_bit (act->out));
   give_input (self, up);
   self->done_backward |= plan_node_bit ((guint)(act - self->net->nodes))
                          | plan_node_bit ((guint)(up - self->net->nodes));
   const PlanRef din = plan_layer_take_share (self, up->in);
-  join (lower, din, REF (sequential.din), rows_of (lower, 0) * up->depth);
+  join (lower, din, REF (experts.sequential.din), rows_of (lower, 0) * up->depth);
   for (gint64 e = 0; e < experts; e++)
-    plan_lower_free (lower, plan_lower_ref (lower->sequential.din + (gint32)e));
+    plan_lower_free (lower, plan_lower_ref (lower->experts.sequential.din + (gint32)e));
   plan_layer_add_share (self, up->in, din);
 }

@@ -69,8 +69,10 @@ typedef struct
   /* The gradient of a tied embedding is summed over its two stages before the ranks of a stage
    * reduce it. */
   gboolean sums_shared_first;
-  gboolean syncs; /* every micro batch ends with all reductions, as the last one does */
-  guint sets;     /* units whose gradient buckets live at once; 0: as many as comm_unit allows */
+  gboolean syncs;   /* every micro batch ends with all reductions, as the last one does */
+  guint sets;       /* units whose gradient buckets live at once; 0: as many as comm_unit allows */
+  gint64 grad_rows; /* rows of gradients of layers' inputs: 1, or as of activations */
+  gint64 head_rows; /* rows of what output layer and loss leave for their backward pass: likewise */
 } PlanLowerPolicy;
 
 G_END_DECLS

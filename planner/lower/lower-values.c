@@ -149,7 +149,7 @@ plan_lower_declare_values (PlanLower *self)
   self->layer.value[PLAN_VALUE_OUT] = self->layer.value[PLAN_VALUE_X];
   if (has_any)
     self->layer.grad_sum[PLAN_VALUE_X]
-        = activation (self, "dx", self->grad_rows * between,
+        = activation (self, "dx", self->policy.grad_rows * between,
                       self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
   if (layers > 0)
     self->layer.grad_sum[PLAN_VALUE_HIDDEN2]
