@@ -5,7 +5,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What a map of routes says of a row and an expert, which is 0 where the row did not choose it. */
+/* Entries of a map of routes, one for each row and expert. 0: the row did not choose the expert. */
 #define EXEC_ROUTE_TAKEN 1
 #define EXEC_ROUTE_DROPPED 2 /* chosen, and dropped by a capacity */
 

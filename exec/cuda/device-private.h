@@ -26,7 +26,7 @@ typedef struct
   const ExecKernels *kernels;
   ExecComm *comm;
   gboolean is_memory_of_comm;           /* the memory was taken from comm */
-  gboolean has_pool;                    /* of threads for what the host computes */
+  gboolean has_pool;                    /* a thread pool for the host's AdamW */
   cudaStream_t streams[PLAN_N_STREAMS]; /* NULL: the schedule has no op there */
   cudaEvent_t copied[PLAN_N_STREAMS];   /* behind its last copy to or from the host */
   gboolean has_copies[PLAN_N_STREAMS];

@@ -60,7 +60,7 @@ typedef struct
   struct
   {
     gboolean exists;
-    guint32 buffer, host; /* on the device; on the host, of what is hosted */
+    guint32 buffer, host; /* ids: of the device's part; of the host's, if it is offloaded */
     guint64 at;           /* in elements of `buffer` */
     PlanDtype dtype;
   } state[EXEC_N_STATES];

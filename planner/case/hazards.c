@@ -254,6 +254,15 @@ is_not_written (const PlanFacts *f)
          && (m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input);
 }
 
+/* Whether torchtitan alone starts the plan, as programs of one's own have neither stages nor
+ * experts, and does not recompute some layers of all. */
+static gboolean
+recomputes_some (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_FSDP2) && (f->value[PLAN_PP] > 1 || f->model->experts > 0)
+         && IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, BLOCK);
+}
+
 /* Whether no more rows than the mean have room. With a capacity of the mean or less no expert takes
  * more. */
 static gboolean
@@ -324,6 +333,9 @@ static const PlanRuleEntry hazards[] = {
   { { "nothing-starts-it", "nothing starts Llama 4 on stack=fsdp2 any more: torchtitan has removed it, and fsdplan emit "
       "writes programs of one's own for dense models alone: use stack=megatron-fsdp or megatron", "torchtitan PR #3573 (2026-06-08)", 0 },
     is_not_written, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_LEVEL (NOT_RUN) },
+  { { "torchtitan-recomputes-all", "torchtitan, which alone starts stack=fsdp2 with pp above 1 or experts, recomputes all layers or none: "
+      "use recompute_method=uniform", "torchtitan distributed/activation_checkpoint.py", 0 },
+    recomputes_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_PP, PLAN_RECOMPUTE_METHOD), PLAN_LEVEL (NOT_RUN) },
   { { "room-for-the-mean", "with ep above 1 and moe_imbalance=1 a rank of fsdplan's own runtime has room for the rows that come to "
       "it in the mean; routers send more to some ranks, at the first step already, where the run then ends: say what yours do, "
       "or ep, which is enough for all", "docs/guide/experts.md", 0 },

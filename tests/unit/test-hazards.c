@@ -123,6 +123,9 @@ static const struct
   { "room-for-the-mean: ", "gbs=8 ep=8", FALSE },
   { "nothing-starts-it: cannot be run yet: ", "gbs=8 ep=8 stack=fsdp2", TRUE },
   { "nothing-starts-it: ", "gbs=8 ep=8", FALSE },
+  { "torchtitan-recomputes-all: cannot be run yet: ",
+    "gbs=8 ep=8 stack=fsdp2 recompute=full recompute_method=block", TRUE },
+  { "torchtitan-recomputes-all: ", "gbs=8 ep=8 stack=fsdp2 recompute=full", FALSE },
 };
 
 START_TEST (hazard_of_experts_is_named)

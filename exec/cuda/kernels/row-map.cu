@@ -192,7 +192,8 @@ sort_arrivals (MapShape shape, const int32_t *came, int32_t *map)
     }
 }
 
-/* Tokens, their probabilities for each expert and what chose these; and what is left of both. */
+/* Operands of drop_tokens: `in` and `routes` are the router's probabilities and choices, `probs`
+ * and `map` those that stay. */
 struct Dropping
 {
   Array in, probs;
@@ -202,8 +203,8 @@ struct Dropping
   bool by_position;
 };
 
-/* What a token's place among an expert's is decided by: those with the largest keys stay. A
- * probability is not negative, so that its bits are in its order; a NaN counts as 0. */
+/* The key of a token: an expert keeps the tokens with the largest keys. The key is the bits of the
+ * token's probability, which order as it does since it is not negative; a NaN counts as 0. */
 __device__ inline uint32_t
 key_of (const Dropping &of, uint64_t at)
 {
@@ -218,7 +219,8 @@ struct Bar
   uint32_t key, n;
 };
 
-/* Finds the bar of an expert, eight bits of the key after the other, by counting what has each. */
+/* Finds the bar of an expert by a radix select: eight bits of the key at a time, from a histogram
+ * of the keys that agree in the bits before. */
 __device__ inline Bar
 find_bar (const Dropping &of, uint64_t expert, unsigned *counts)
 {
