@@ -58,6 +58,7 @@ typedef struct
   gint32 attention;
   gint32 gemm[2];     /* cuBLAS's: forward pass, backward pass */
   gint32 gathered[2]; /* static buffers of gathered sequences and of their gradients */
+  gint32 unused;      /* gradients that products leave unused (PlanStackGrads) */
   gint32 received;    /* parts of a product that other ranks of the tensor-parallel group sent */
 } PlanLowerWork;
 

@@ -250,6 +250,58 @@ is_fused (const PlanLower *self)
   return self->plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
 }
 
+/* The weights, as a set of roles, whose products on this stage leave a gradient unused. Layers with
+ * experts all have the same, and so have layers without. */
+static guint64
+leave_unused (const PlanLower *self)
+{
+  const PlanModel *model = self->model;
+  PlanTensor tensors[PLAN_N_TENSORS];
+  gboolean is_seen[2] = { FALSE, FALSE };
+  guint64 roles = 0;
+  if (self->stack->grads.unused == PLAN_UNUSED_OF_ALL && self->stage.has_head)
+    roles |= (guint64)1 << (model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT);
+  for (gint64 layer = 0; layer < model->layers; layer++)
+    {
+      const gboolean is_moe = plan_model_is_moe_layer (model, layer);
+      const guint n = is_seen[is_moe] ? 0 : plan_model_layer_tensors (model, layer, tensors);
+      is_seen[is_moe] = TRUE;
+      for (guint i = 0; i < n; i++)
+        if (tensors[i].kind == PLAN_TENSOR_KIND_LINEAR)
+          roles |= (guint64)1 << tensors[i].role;
+    }
+  return roles;
+}
+
+void
+plan_lower_declare_unused (PlanLower *self)
+{
+  guint64 rows[PLAN_N_TENSORS], cols[PLAN_N_TENSORS], elements = 0;
+  guint n = 0;
+  self->work.unused = -1;
+  if (!is_fused (self) || self->stack->grads.unused == PLAN_UNUSED_NOT_KEPT || self->policy.is_eval)
+    return;
+  const guint64 roles = leave_unused (self);
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    {
+      if (!(roles >> role & 1))
+        continue;
+      const PlanTensor tensor = plan_lower_tensor (self, role);
+      const gboolean is_expert
+          = role == PLAN_TENSOR_EXPERT_GATE_UP || role == PLAN_TENSOR_EXPERT_DOWN;
+      gboolean is_known = FALSE;
+      rows[n] = tensor.rows / (is_expert ? (guint64)self->sizes->experts : 1);
+      cols[n] = tensor.cols;
+      for (guint i = 0; i < n; i++)
+        is_known |= rows[i] == rows[n] && cols[i] == cols[n];
+      elements += is_known ? 0 : rows[n] * cols[n];
+      n += !is_known;
+    }
+  if (elements > 0)
+    self->work.unused = (gint32)plan_schedule_add_buffer (
+        self->schedule, "unused_grads", 1, elements, self->sizes->compute, PLAN_CATEGORY_WORKSPACE);
+}
+
 void
 plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanRef dout,
                             PlanRef in, gint64 rows, gint64 cols, gint64 depth, gint64 layout)

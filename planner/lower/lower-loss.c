@@ -60,7 +60,9 @@ piece_of (const PlanLower *self, gint64 i)
 gboolean
 plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model)
 {
-  return stack->loss.kind == PLAN_LOSS_IN_PLACE && plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON
+  const gint64 fusion = plan->value[PLAN_CE_FUSION];
+  return (fusion == PLAN_CE_FUSION_TE
+          || (fusion == PLAN_CE_FUSION_ON && stack->loss.kind == PLAN_LOSS_IN_PLACE))
          && model->logit_softcap == 0;
 }
 

@@ -269,8 +269,7 @@ drop_derived (PlanLower *self, PlanLowerUnit unit)
   derived_buffers (self, PLAN_BUCKET_LAYER, unit, plan_lower_free);
 }
 
-/* Visits the units, if copies of their weights belong to no bucket because buckets are cut by
- * size. */
+/* Visits the units, if copies of their weights are in no bucket, as buckets are cut by size. */
 static void
 each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
 {
@@ -532,6 +531,7 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->work.gemm[FALSE],
                             self->work.gemm[TRUE],
                             self->work.scratch,
+                            self->work.unused,
                             self->experts.work,
                             self->quantizer.scales,
                             self->quantizer.history,

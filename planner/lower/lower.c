@@ -636,6 +636,7 @@ declare (PlanLower *self)
     declare_bucket (self, kind);
   declare_fresh (self);
   declare_raw (self);
+  plan_lower_declare_unused (self);
   declare_derived (self);
   declare_flat_gather (self);
   plan_lower_declare_amax_group (self);

@@ -334,6 +334,9 @@ set_overlap (Plan *plan, const PlanMegatronSettings *s)
       = gathers ? PLAN_OVERLAP_PARAM_GATHER_ON : PLAN_OVERLAP_PARAM_GATHER_OFF;
   value[PLAN_TP_OVERLAP]
       = plan_megatron_is_on (s, F (TP_COMM_OVERLAP)) ? PLAN_TP_OVERLAP_UB : PLAN_TP_OVERLAP_NONE;
+  if (plan_megatron_is_on (s, F (CE_FUSION))
+      && g_strcmp0 (plan_megatron_value (s, F (CE_IMPL)), "te") == 0)
+    value[PLAN_CE_FUSION] = PLAN_CE_FUSION_TE;
   if (value[PLAN_TP] > 1)
     value[PLAN_SP] = plan_megatron_is_on (s, F (SEQUENCE_PARALLEL)) ? PLAN_SP_ON : PLAN_SP_OFF;
   if (!is_fsdp)

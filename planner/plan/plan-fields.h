@@ -15,6 +15,7 @@
 #define PLAN_VALUES_NONE(V, F)
 #define PLAN_VALUES_DROP(V, F) V (F, PROBS, "probs") V (F, POSITION, "position")
 #define PLAN_VALUES_SWITCH(V, F) V (F, OFF, "off") V (F, ON, "on")
+#define PLAN_VALUES_CE_FUSION(V, F) V (F, OFF, "off") V (F, ON, "on") V (F, TE, "te")
 #define PLAN_VALUES_STACK(V, F) \
   V (F, MEGATRON_FSDP, "megatron-fsdp") \
   V (F, MEGATRON, "megatron") \
@@ -124,7 +125,7 @@
   X (RECOMPUTE_LAYERS, "recompute_layers", INT, PLAN_VALUES_NONE, 1, FALSE, "layers per chunk (uniform) or recomputed (block)") \
   X (GRAD_ACCUM_FUSION, "grad_accum_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_GRAD_ACCUM_FUSION_OFF, FALSE, "weight gradients written straight into their buffer") \
   X (PER_TOKEN_LOSS, "per_token_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_PER_TOKEN_LOSS_ON, TRUE, "divide once by the global token count") \
-  X (CE_FUSION, "ce_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_CE_FUSION_ON, FALSE, "fused cross entropy")                        \
+  X (CE_FUSION, "ce_fusion", ENUM, PLAN_VALUES_CE_FUSION, PLAN_CE_FUSION_ON, FALSE, "fused cross entropy; te: Transformer Engine's, in place of the logits")                        \
   X (LOSS_CHUNKS, "loss_chunks", INT, PLAN_VALUES_NONE, 1, TRUE, "pieces of a micro batch whose logits are made, and their gradient used, one after the other")\
   X (HIDDEN_DROPOUT, "hidden_dropout", SHARE, PLAN_VALUES_NONE, 0, TRUE, "share of the embedding and of what each branch adds that is zeroed at random") \
   X (ATTENTION_DROPOUT, "attention_dropout", SHARE, PLAN_VALUES_NONE, 0, TRUE, "share of attention's weights that is zeroed at random") \

@@ -329,9 +329,15 @@ nan_check_of_loss (const PlanFacts *f)
 }
 
 static gboolean
+lacks_te_loss (const PlanFacts *f)
+{
+  return IS (f, CE_FUSION, TE) && f->stack && !(f->stack->offers & PLAN_OFFERS_TE_LOSS);
+}
+
+static gboolean
 deterministic_fused (const PlanFacts *f)
 {
-  return runs_megatron (f) && IS (f, DETERMINISTIC, ON) && IS (f, CE_FUSION, ON);
+  return runs_megatron (f) && IS (f, DETERMINISTIC, ON) && !IS (f, CE_FUSION, OFF);
 }
 
 static gboolean
@@ -548,6 +554,9 @@ static const PlanRuleEntry rules[] = {
   { { "nan-check-needs-the-host", "nan_check=loss on stack=megatron-fsdp and stack=megatron needs compute other than fp16, whose "
       "loss is scaled, and cuda_graph=off: a graph cannot look at a value", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     nan_check_of_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_NAN_CHECK, PLAN_COMPUTE, PLAN_CUDA_GRAPH) },
+  { { "te-loss-was-megatron-s", "ce_fusion=te needs stack=megatron-fsdp or stack=megatron of before 2026-06-03, when Megatron-LM "
+      "switched it off for want of stability: use ce_fusion=on", "Megatron-LM PR #5115", PLAN_ERROR_INVALID },
+    lacks_te_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CE_FUSION) },
   { { "deterministic-loss-is-not-fused", "deterministic=on on stack=megatron-fsdp and stack=megatron needs ce_fusion=off",
       "Megatron-LM determinism.py", PLAN_ERROR_INVALID },
     deterministic_fused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DETERMINISTIC, PLAN_CE_FUSION) },

@@ -15,6 +15,7 @@ typedef enum
   PLAN_OFFERS_NARROW_MOMENTS = 1 << 5, /* both moments in bf16 beside fp32 weights */
   PLAN_OFFERS_PIPELINES = 1 << 6,      /* 1F1B */
   PLAN_OFFERS_AFAB = 1 << 7,           /* pp_schedule=afab */
+  PLAN_OFFERS_TE_LOSS = 1 << 8,        /* ce_fusion=te */
 } PlanOffers;
 
 /* What a bucket is. */

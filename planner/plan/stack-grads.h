@@ -28,10 +28,20 @@ typedef enum
 } PlanGradPool;
 
 /* How gradients are reduced, and for how long they live. */
+/* Of products that add to main gradients themselves (grad_accum_fusion): which leave an unused
+ * gradient behind, one of each shape, for autograd to hand to hooks. */
+typedef enum
+{
+  PLAN_UNUSED_NOT_KEPT,
+  PLAN_UNUSED_OF_LAYERS,
+  PLAN_UNUSED_OF_ALL, /* that of the output layer, too */
+} PlanUnused;
+
 typedef struct
 {
   PlanGrads fresh;
   PlanGradPool pool;
+  PlanUnused unused;
   guint64 reduce_bytes;     /* bytes in the weights' format that are reduced together; 0: a unit */
   gint64 queued_reductions; /* most reductions in flight; 0: the communication unit decides */
 } PlanStackGrads;

@@ -62,6 +62,12 @@ wait_at_load (PlanStack *stack)
 }
 
 static void
+offer_te_loss (PlanStack *stack)
+{
+  stack->offers |= PLAN_OFFERS_TE_LOSS;
+}
+
+static void
 before_documents (PlanStack *stack)
 {
   stack->offers &= ~PLAN_OFFERS_DOCUMENTS;
@@ -109,6 +115,7 @@ static const PlanStackStep steps[] = {
       "for "
       "the optimizer's work" },
     before_non_units_stayed },
+  { PLAN_STACK_TE_LOSS, offer_te_loss },
   { { 20260610, "Megatron-LM PR #5222",
       "double buffers of gradients hold two units again, fused weight gradients included" },
     one_pooled_grad_unit },
@@ -159,6 +166,7 @@ const PlanFramework plan_framework_megatron_fsdp = {
     },
     .grads = {
       .pool = PLAN_GRAD_POOL_QUEUED,
+      .unused = PLAN_UNUSED_OF_ALL, /* TransformerEngine module/base.py, get_dummy_wgrad */
     },
     .optimizer = {
       .kind = PLAN_OPTIMIZER_DISTRIBUTED, /* `total_norm.item ()` (clip_grads.py) */

@@ -8,6 +8,18 @@
 #include "planner/plan/stack-private.h"
 
 static void
+keep_no_unused_gradients (PlanStack *stack)
+{
+  stack->grads.unused = PLAN_UNUSED_NOT_KEPT;
+}
+
+static void
+keep_those_of_layers (PlanStack *stack)
+{
+  stack->grads.unused = PLAN_UNUSED_OF_LAYERS;
+}
+
+static void
 wait_at_load (PlanStack *stack)
 {
   stack->host.loads = PLAN_LOADS_WAIT;
@@ -17,6 +29,12 @@ static void
 do_not_wait_at_load (PlanStack *stack)
 {
   stack->host.loads = PLAN_LOADS_PACKED;
+}
+
+static void
+offer_te_loss (PlanStack *stack)
+{
+  stack->offers |= PLAN_OFFERS_TE_LOSS;
 }
 
 static void
@@ -33,6 +51,14 @@ leave_sends_alone (PlanStack *stack)
 
 /* Dates are those of the merge, in UTC. */
 static const PlanStackStep steps[] = {
+  { { 20250408, "TransformerEngine PR #1651",
+      "with grad_accum_fusion=on the gradients that a layer's products leave unused are kept, one "
+      "of "
+      "each shape (module/base.py, get_dummy_wgrad); before, each was freed at once" },
+    keep_no_unused_gradients },
+  { { 20250801, "Megatron-LM e7c55de9",
+      "so is that of the output layer (tensor_parallel/layers.py)" },
+    keep_those_of_layers },
   { { 20260116, "Megatron-LM PR #2913",
       "the host waits for the GPU when it loads a micro batch, to say how it is packed, though it "
       "is not (`torch.tensor (n, device=...)`)" },
@@ -42,6 +68,7 @@ static const PlanStackStep steps[] = {
       "before, one micro batch later" },
     leave_sends_alone },
   { { 20260521, "Megatron-LM PR #4103", "it does so for packed ones only" }, wait_at_load },
+  { PLAN_STACK_TE_LOSS, offer_te_loss },
   { PLAN_STACK_DOCUMENTS, before_documents },
 };
 
@@ -81,6 +108,9 @@ const PlanFramework plan_framework_megatron = {
     },
     .loss = {
       .kind = PLAN_LOSS_IMAGE,
+    },
+    .grads = {
+      .unused = PLAN_UNUSED_OF_ALL, /* TransformerEngine module/base.py, get_dummy_wgrad */
     },
     .layer = {
       .kernels = PLAN_KERNELS_TRANSFORMER_ENGINE,

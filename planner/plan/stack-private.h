@@ -75,6 +75,13 @@ typedef struct
     20260628, "Megatron-LM PR #5298", "attention can stay within documents (doc_tokens)" \
   }
 
+/* The change that took Transformer Engine's cross entropy away from both. */
+#define PLAN_STACK_TE_LOSS \
+  { \
+    20260603, "Megatron-LM PR #5115", \
+        "Transformer Engine's cross entropy (ce_fusion=te) is switched off for want of stability" \
+  }
+
 extern const PlanFramework plan_framework_megatron_fsdp, plan_framework_megatron,
     plan_framework_fsdp2, plan_framework_fsdp1, plan_framework_nanotron, plan_framework_native;
 

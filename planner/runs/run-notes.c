@@ -25,6 +25,7 @@ static const struct
 } switches[] = {
   { "deterministic", "yes", MEANS_SET, "deterministic=on" },
   { "ce_fusion", "yes", MEANS_SET, "ce_fusion=on" },
+  { "ce_fusion", "te", MEANS_SET, "ce_fusion=te" },
   { "ce_fusion", "no", MEANS_SET, "ce_fusion=off" },
   { "grad_accumulation_fusion", "yes", MEANS_SET, "grad_accum_fusion=on" },
   { "grad_accumulation_fusion", "no", MEANS_SET, "grad_accum_fusion=off" },

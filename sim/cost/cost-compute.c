@@ -393,7 +393,7 @@ passes (const SimCostInput *input, const PlanOp *op, SimParam class)
     return 3;
   if (class != SIM_PARAM_TRAFFIC_LOSS || input->stack->loss.kind != PLAN_LOSS_IMAGE)
     return 1;
-  const gboolean is_fused = !input->plan || input->plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON;
+  const gboolean is_fused = !input->plan || input->plan->value[PLAN_CE_FUSION] != PLAN_CE_FUSION_OFF;
   return sim_cost_param (input, is_fused ? SIM_PARAM_LOSS_PASSES : SIM_PARAM_LOSS_PASSES_UNFUSED);
 }
 

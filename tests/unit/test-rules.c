@@ -235,6 +235,7 @@ static const struct
     "gbs=8 stack=megatron strategy=optim nan_check=params" },
   { "nan-check-needs-the-host", "dgx-h100", "gbs=8 nan_check=loss compute=fp16" },
   { "nan-check-needs-the-host", "dgx-h100", "gbs=8 nan_check=loss cuda_graph=on" },
+  { "te-loss-was-megatron-s", "dgx-h100", "gbs=8 ce_fusion=te" },
   { "deterministic-loss-is-not-fused", "dgx-h100", "gbs=8 deterministic=on" },
   { "last-layer-stays", "dgx-h100", "gbs=8 offload_layers=32" },
   { "not-built-yet-native-interleaved", "dgx-h100", "gbs=16 stack=native pp=2 vpp=2" },

@@ -179,8 +179,8 @@ END_TEST
   "layers=12,hidden=8192,ffn=28672,heads=64,kv_heads=8,head_dim=128,vocab=128256,max_seq=4096"
 #define SAC "recompute=selective recompute_modules=op-sac "
 #define SIMUMAX \
-  "stack=megatron strategy=optim seq=4096 overlap_grad_reduce=off overlap_param_gather=off " \
-  "grad_accum_fusion=on "
+  "stack=megatron@2026-05-01 strategy=optim seq=4096 overlap_grad_reduce=off " \
+  "overlap_param_gather=off grad_accum_fusion=on ce_fusion=te "
 
 /* op-sac keeps the results of attention, but for a time not those of cuDNN's, which Blackwell
  * uses. */
@@ -225,7 +225,9 @@ static const struct
   { "SimuMax 70B of 12 layers, tp=4", LLAMA3_70B_L12, "dgx-b200:1", SIMUMAX "gbs=8 tp=4", 40009.8,
     41140, 0.015 },
   { "SimuMax 70B of 12 layers, tp=8", LLAMA3_70B_L12, "dgx-b200:1", SIMUMAX "gbs=4 tp=8", 28965.4,
-    29816, 0.025 },
+    29816, 0.016 },
+  { "SimuMax 70B of 12 layers, pp=2", LLAMA3_70B_L12, "dgx-b200:1", SIMUMAX "gbs=16 pp=2", 68149.2,
+    72586, 0.03 },
   { "torchtitan 2025-02, not resharded", LLAMA3_8B, "h100-96gb-8x:1",
     SAC "stack=fsdp2@2025-02-01 strategy=optim_grads gbs=8 seq=8192", 0, 63672, 0.025 },
   { "torchtitan 2024-12, fp8", LLAMA3_8B, "h100-96gb-8x:1",
@@ -326,6 +328,39 @@ START_TEST (bounds_are_near_the_peak)
 }
 END_TEST
 
+/* Bytes of the gradients that products leave unused where they add to main gradients, by hand: one
+ * in bf16 of each shape of a rank's weights. */
+START_TEST (unused_gradients_are_kept_once_for_each_shape)
+{
+  static const struct
+  {
+    const char *model, *words;
+    guint64 elements;
+  } cases[] = {
+    /* qkv, proj, gate and up, down; the output layer since 2025-08-01 */
+    { "llama3-8b", "stack=megatron@2026-05-01",
+      4096 * 6144 + 4096 * 4096 + 4096 * 28672 + 14336 * 4096 + 128256 * 4096 },
+    { "llama3-8b", "stack=megatron@2025-07-31",
+      4096 * 6144 + 4096 * 4096 + 4096 * 28672 + 14336 * 4096 },
+    { "llama3-8b", "stack=megatron@2025-04-07", 0 },
+    { "llama3-8b", "stack=megatron@2025-07-31 tp=2",
+      4096 * 3072 + 2048 * 4096 + 4096 * 14336 + 7168 * 4096 },
+    /* proj and both matrices of the MLP have one shape; so have all experts */
+    { "family=gpt2,layers=2,hidden=512,ffn=512,heads=8,vocab=1024,max_seq=64",
+      "stack=megatron@2025-07-31 seq=64", 512 * 1536 + 512 * 512 },
+    { "family=mixtral,layers=2,hidden=512,ffn=256,heads=8,kv_heads=8,vocab=1024,max_seq=64,"
+      "experts=8,topk=2",
+      "stack=megatron@2025-07-31 seq=64 ep=2", 512 * 1536 + 512 * 512 + 256 * 512 },
+  };
+  g_autofree char *on = g_strconcat (cases[_i].words, " strategy=optim gbs=8", NULL);
+  g_autofree char *fused = g_strconcat (on, " grad_accum_fusion=on", NULL);
+  guint64 fixed, parameters;
+  const PlanMemory without = memory_of (cases[_i].model, "dgx-h100:1", on, &fixed, &parameters);
+  const PlanMemory with = memory_of (cases[_i].model, "dgx-h100:1", fused, &fixed, &parameters);
+  ck_assert_uint_eq (with.allocated - without.allocated, 2 * cases[_i].elements);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -341,6 +376,7 @@ main (void)
   tcase_add_loop_test (tcase, op_sac_did_not_know_all_attention, 0, 5);
   tcase_add_loop_test (tcase, measured_runs_are_met, 0, G_N_ELEMENTS (measured));
   tcase_add_loop_test (tcase, products_of_experts_have_workspaces, 0, 3);
+  tcase_add_loop_test (tcase, unused_gradients_are_kept_once_for_each_shape, 0, 6);
   tcase_add_loop_test (tcase, bounds_are_near_the_peak, 0, G_N_ELEMENTS (bounded));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
