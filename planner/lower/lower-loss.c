@@ -179,7 +179,7 @@ plan_lower_declare_head (PlanLower *self)
   const gboolean turns = plan_lower_turns_logits (self->stack, self->plan, self->model);
   const gboolean splits = sizes->split_rows < sizes->rows;
   const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
-  const gboolean is_fused = self->plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON;
+  const gboolean is_fused = self->plan->value[PLAN_CE_FUSION] != PLAN_CE_FUSION_OFF;
   const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
   /* Over a tensor-parallel group, the gradient of the logarithm is made beside an image of the
    * softmax (PyTorch's torch/distributed/tensor/parallel/loss.py). */

@@ -393,8 +393,11 @@ passes (const SimCostInput *input, const PlanOp *op, SimParam class)
     return 3;
   if (class != SIM_PARAM_TRAFFIC_LOSS || input->stack->loss.kind != PLAN_LOSS_IMAGE)
     return 1;
-  const gboolean is_fused = !input->plan || input->plan->value[PLAN_CE_FUSION] != PLAN_CE_FUSION_OFF;
-  return sim_cost_param (input, is_fused ? SIM_PARAM_LOSS_PASSES : SIM_PARAM_LOSS_PASSES_UNFUSED);
+  static const SimParam params[] = { [PLAN_CE_FUSION_OFF] = SIM_PARAM_LOSS_PASSES_UNFUSED,
+                                     [PLAN_CE_FUSION_ON] = SIM_PARAM_LOSS_PASSES,
+                                     [PLAN_CE_FUSION_TE] = SIM_PARAM_LOSS_PASSES_TE };
+  const gint64 fusion = input->plan ? input->plan->value[PLAN_CE_FUSION] : PLAN_CE_FUSION_ON;
+  return sim_cost_param (input, params[fusion]);
 }
 
 /* Seconds of ops that use the host's memory beside a GPU: copies at the rate of the link between

@@ -107,6 +107,11 @@ static const struct
                               "maximum, exponentials and their sum "
                               "go over fp32 images" },
   [SIM_PARAM_LOSS_PASSES_UNFUSED] = { { 6, 6, 6, 1 }, "the same, one kernel per operation" },
+  [SIM_PARAM_LOSS_PASSES_TE]
+  = { { 5.7, 5.7, 5.7, 1 },
+      "measured on a B200 (SimuMax's b200_bf16_ceperm.json): forward and backward pass of 4096 "
+      "tokens take 3.3 ns per 1000 logits of bf16; its kernels would need 2.5 passes at a copy's "
+      "rate" },
   [SIM_PARAM_KERNEL_NS]
   = { { 2000, 2000, 2000, 500 }, "assumed: the shortest kernels take 2 to 3 us; CPU " LOOPS },
   [SIM_PARAM_LL_NS]

@@ -54,6 +54,7 @@ G_BEGIN_DECLS
   X (TRAFFIC_OPTIMIZER, "traffic.optimizer", "", "weight updates") \
   X (LOSS_PASSES, "loss.passes", "", "how often fused cross entropy moves its operands") \
   X (LOSS_PASSES_UNFUSED, "loss.passes_unfused", "", "the same, op by op") \
+  X (LOSS_PASSES_TE, "loss.passes_te", "", "the same, Transformer Engine's") \
   X (KERNEL_NS, "kernel.ns", "ns", "shortest kernel") \
   X (LL_NS, "ring.ll.ns", "ns", "start and end of a ring or tree, protocol LL") \
   X (LL128_NS, "ring.ll128.ns", "ns", "the same, LL128") \
