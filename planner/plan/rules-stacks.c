@@ -554,8 +554,8 @@ static const PlanRuleEntry rules[] = {
   { { "nan-check-needs-the-host", "nan_check=loss on stack=megatron-fsdp and stack=megatron needs compute other than fp16, whose "
       "loss is scaled, and cuda_graph=off: a graph cannot look at a value", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     nan_check_of_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_NAN_CHECK, PLAN_COMPUTE, PLAN_CUDA_GRAPH) },
-  { { "te-loss-was-megatron-s", "ce_fusion=te needs stack=megatron-fsdp or stack=megatron of before 2026-06-03, when Megatron-LM "
-      "switched it off for want of stability: use ce_fusion=on", "Megatron-LM PR #5115", PLAN_ERROR_INVALID },
+  { { "te-loss-was-megatron-s", "ce_fusion=te needs stack=megatron-fsdp or stack=megatron as it was before 2026-06-03 "
+      "(stack=megatron@2026-06-02), when Megatron-LM switched it off for want of stability: use ce_fusion=on", "Megatron-LM PR #5115", PLAN_ERROR_INVALID },
     lacks_te_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CE_FUSION) },
   { { "deterministic-loss-is-not-fused", "deterministic=on on stack=megatron-fsdp and stack=megatron needs ce_fusion=off",
       "Megatron-LM determinism.py", PLAN_ERROR_INVALID },

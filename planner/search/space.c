@@ -73,6 +73,14 @@ add (GArray *axis, guint n_pairs, const gint64 *pairs)
   g_array_append_val (axis, choice);
 }
 
+static void
+add_switch (GPtrArray *axes, PlanField field)
+{
+  GArray *axis = new_axis (axes);
+  ADD (axis, field, FALSE);
+  ADD (axis, field, TRUE);
+}
+
 /* Whether there is one device, which shards nothing and communicates with nobody. */
 static gboolean
 is_alone (const PlanSpace *self)
@@ -329,20 +337,13 @@ add_recipes (PlanSpace *self)
 }
 
 /* Adds the accumulation of weight gradients in the GEMM. It never costs time: without it every
- * gradient is written, read and written again. */
+ * gradient is written, read and written again. Where it costs memory, add_extras has plans without.
+ */
 static void
 add_fusion (PlanSpace *self)
 {
   if (self->cluster->kind == PLAN_DEVICE_GPU)
     ADD (new_axis (self->axes), SET (GRAD_ACCUM_FUSION, ON));
-}
-
-static void
-add_compile (PlanSpace *self)
-{
-  GArray *axis = new_axis (self->axes);
-  ADD (axis, SET (COMPILE, OFF));
-  ADD (axis, SET (COMPILE, ON));
 }
 
 static gboolean
@@ -357,7 +358,7 @@ cuts_loss (const PlanSpace *self)
 #define WHOLE 1000000
 
 /* Adds the axis of extras: nothing, or one of the choices that help few plans (a CUDA graph,
- * context parallelism, a loss in chunks, offloading). */
+ * context parallelism, a loss in chunks, gradients that leave no other unused, offloading). */
 static void
 add_extras (PlanSpace *self)
 {
@@ -366,12 +367,20 @@ add_extras (PlanSpace *self)
   const gint64 seq = self->base.value[PLAN_SEQ] == PLAN_UNSET ? self->model->max_seq
                                                               : self->base.value[PLAN_SEQ];
   const gint64 layers = self->model->layers, step = (layers + 3) / 4;
+  const gboolean keeps_unused = self->stack && self->stack->grads.unused != PLAN_UNUSED_NOT_KEPT
+                                && self->cluster->kind == PLAN_DEVICE_GPU;
   GArray *axis = new_axis (self->axes);
   const PlanChoice none = { .n = 0 };
   g_array_append_val (axis, none);
   ADD (axis, SET (CUDA_GRAPH, ON));
+  if (keeps_unused)
+    ADD (axis, SET (GRAD_ACCUM_FUSION, OFF));
   for (gint64 cp = 2; cp <= 16 && seq / cp >= LEAST_PART; cp *= 2)
-    ADD (axis, PLAN_CP, cp);
+    {
+      ADD (axis, PLAN_CP, cp);
+      if (keeps_unused)
+        ADD (axis, PLAN_CP, cp, SET (GRAD_ACCUM_FUSION, OFF));
+    }
   if (cuts_loss (self))
     ADD (axis, PLAN_LOSS_CHUNKS, LOSS_CHUNKS);
   if (!allows (self, PLAN_ALLOW_OFFLOAD))
@@ -411,14 +420,6 @@ leave_out_extras (PlanSpace *self, PlanField field)
       g_array_remove_index (axis, c);
 }
 
-static void
-add_switch (PlanSpace *self, PlanField field)
-{
-  GArray *axis = new_axis (self->neighbour_axes);
-  ADD (axis, field, FALSE);
-  ADD (axis, field, TRUE);
-}
-
 /* Adds what plan_space_neighbours changes besides the axes, each field by itself. */
 static void
 add_neighbour_axes (PlanSpace *self)
@@ -431,7 +432,7 @@ add_neighbour_axes (PlanSpace *self)
           1 << PLAN_RECOMPUTE_MODULES_MLP | 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN,
           1 << PLAN_RECOMPUTE_MODULES_MLP | 1 << PLAN_RECOMPUTE_MODULES_LAYERNORM };
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
-    add_switch (self, switches[i]);
+    add_switch (self->neighbour_axes, switches[i]);
   GArray *overlap = new_axis (self->neighbour_axes);
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, OFF));
   ADD (overlap, SET (OVERLAP_PARAM_GATHER, OFF), SET (OVERLAP_GRAD_REDUCE, ON));
@@ -555,7 +556,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
     add_recompute_of_experts (self);
   else
     add_recompute (self);
-  add_compile (self);
+  add_switch (self->axes, PLAN_COMPILE);
   add_recipes (self);
   add_extras (self);
   add_neighbour_axes (self);

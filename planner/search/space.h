@@ -66,7 +66,7 @@ guint64 plan_space_size (const PlanSpace *self);
 /* Points come in blocks of this many. The plans of a block differ in how state is sharded and
  * communicated, and in nothing that a micro batch computes. The first plan_space_n_plain_blocks
  * blocks are plain: their plans use no CUDA graph, context parallelism, chunked loss or offloading
- * beyond what the base has. */
+ * beyond what the base has, and fuse weight gradients where it costs memory. */
 guint64 plan_space_block_size (const PlanSpace *self);
 guint64 plan_space_n_plain_blocks (const PlanSpace *self);
 
