@@ -80,6 +80,9 @@ GArray *plan_lower_groups_of (const PlanLower *self, gint64 layer); /* PlanLower
 gboolean plan_lower_is_replicated (const PlanLower *self, PlanTensorRole role);
 gboolean plan_lower_sums (const PlanLower *self, PlanTensorRole role);
 void plan_lower_declare_replicated (PlanLower *self);
+
+/* Declares the gradients that GEMMs leave unused (PlanStackGrads). */
+void plan_lower_declare_unused (PlanLower *self);
 void plan_lower_sum_replicated (PlanLower *self);
 
 /* Divides what no reduction has divided: gradients of experts that one rank of a replica has

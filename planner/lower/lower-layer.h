@@ -116,7 +116,6 @@ void plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUni
                               gboolean adds);
 
 /* The gradient [cols, depth] of a weight, from dout[rows, cols] and in[rows, depth]. */
-void plan_lower_declare_unused (PlanLower *self);
 void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
                                  PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
                                  gint64 layout);
