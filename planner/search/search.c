@@ -44,6 +44,8 @@ typedef struct
   PlanLean lean;     /* the leanest choices of the space */
   GArray *blocks;    /* Block: those not excluded, best first */
   GQueue candidates; /* GArray of Candidate, best last: one array per filtered block */
+  GArray *too_big;   /* Candidate: those that do not fit but may as slim plans (plan_space_slim) */
+  gboolean is_slim;  /* candidates stand for slim plans */
   GMutex lock;
   GCond looked_into; /* signalled whenever a thread is done with a block */
   guint n_looking;   /* threads that filter or refine a block now */
@@ -503,21 +505,42 @@ note_score (const PlanInquiry *inquiry, const PlanFound *found, gboolean ok)
     work->is_stopped = TRUE;
 }
 
+static gboolean
+score_plan (const PlanSearch *s, const Plan *plan, PlanInquiry *inquiry, PlanFound *out)
+{
+  g_autoptr (PlanCase) of = case_of (s, plan);
+  const gboolean ok = of && s->score (of, inquiry, s->user_data, &out->score);
+  if (of)
+    out->plan = of->plan;
+  return ok;
+}
+
 static void
 score (Work *work, const Candidate *candidate)
 {
   const PlanSearch *s = work->search;
-  PlanInquiry inquiry = { .work = work, .candidate = *candidate };
-  PlanFound found = { .point = candidate->point };
-  Plan plan;
+  const PlanInquiry start = { .work = work, .candidate = *candidate };
+  PlanInquiry inquiry = start, other = start;
+  PlanFound found = { .point = candidate->point }, leaner = found;
+  Plan plan, slim;
   g_mutex_unlock (&work->lock);
-  g_autoptr (PlanCase) of
-      = plan_space_at (s->space, found.point, &plan) ? case_of (s, &plan) : NULL;
-  const gboolean ok = of && s->score (of, &inquiry, s->user_data, &found.score);
-  if (of)
-    found.plan = of->plan;
+  plan_space_at (s->space, found.point, &plan);
+  const gboolean may_slim = plan_space_slim (s->space, &plan, &slim) && !work->is_slim;
+  gboolean ok = score_plan (s, work->is_slim ? &slim : &plan, &inquiry, &found);
+  if (may_slim && s->minimizes_memory && score_plan (s, &slim, &other, &leaner)
+      && (!ok || leaner.score.memory_bytes < found.score.memory_bytes))
+    {
+      found = leaner;
+      inquiry = other;
+      ok = TRUE;
+    }
   g_mutex_lock (&work->lock);
-  note_score (&inquiry, &found, ok);
+  if (may_slim && !s->minimizes_memory
+      && (inquiry.decided == &work->result->by_memory
+          || found.score.memory_bytes > s->memory_bytes))
+    g_array_append_val (work->too_big, *candidate);
+  else
+    note_score (&inquiry, &found, ok);
 }
 
 /* Puts a block back among those that no thread has taken, in the order of its new bound. */
@@ -614,18 +637,25 @@ run_blocks (Work *work, guint64 first, guint64 end)
   run_threads (work, score_thread, 0, work->blocks->len);
 }
 
+/* Scores the slim plans of points whose plans do not fit: these take no less time than those. */
+static void
+run_slim (Work *work)
+{
+  work->is_slim = TRUE;
+  g_array_sort (work->too_big, compare_candidates);
+  g_queue_push_tail (&work->candidates, g_array_ref (work->too_big));
+  run_threads (work, score_thread, 0, 0);
+}
+
 /* Drops found plans that are neither plain nor among the best, because threads in another order
  * might not have scored them. */
 static void
-drop_found_by_chance (const Work *work, guint64 first)
+drop_found_by_chance (const Work *work, guint n_plain)
 {
   GArray *found = work->result->found;
-  for (guint i = found->len; i-- > 0;)
-    {
-      const PlanFound *f = &g_array_index (found, PlanFound, i);
-      if (f->point >= first && f->score.time_ns > work->mark.worst_ns)
-        g_array_remove_index_fast (found, i);
-    }
+  for (guint i = found->len; i-- > n_plain;)
+    if (g_array_index (found, PlanFound, i).score.time_ns > work->mark.worst_ns)
+      g_array_remove_index_fast (found, i);
 }
 
 void
@@ -635,23 +665,28 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   *out_result = (PlanSearchResult){ .total = plan_space_size (self->space) };
   out_result->found = g_array_new (FALSE, FALSE, sizeof (PlanFound));
   g_autoptr (GArray) blocks = g_array_new (FALSE, FALSE, sizeof (Block));
+  g_autoptr (GArray) too_big = g_array_new (FALSE, FALSE, sizeof (Candidate));
   Work work = { .search = self,
                 .result = out_result,
                 .lean = lean_of (self->space),
                 .blocks = blocks,
+                .too_big = too_big,
                 .mark = { G_MAXINT64, G_MAXINT64, TRUE } };
   g_queue_init (&work.candidates);
   g_mutex_init (&work.lock);
   g_cond_init (&work.looked_into);
   run_blocks (&work, 0, plain);
-  /* Points that are not plain are answers only if they are among the K best. */
+  /* Points that are not plain, and slim plans, are answers only if they are among the K best. */
+  const guint n_plain = out_result->found->len;
   work.mark.is_plain = FALSE;
   if (!work.is_stopped)
     run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));
+  if (!work.is_stopped)
+    run_slim (&work);
   g_queue_clear_full (&work.candidates, (GDestroyNotify)g_array_unref);
   g_cond_clear (&work.looked_into);
   g_mutex_clear (&work.lock);
-  drop_found_by_chance (&work, plain * plan_space_block_size (self->space));
+  drop_found_by_chance (&work, n_plain);
   g_array_sort (out_result->found, compare_found);
   out_result->worst_ns = work.mark.worst_ns;
   out_result->front_ns

@@ -19,6 +19,7 @@ struct _PlanSpace
   Plan base;
   const PlanStack *stack; /* stack of the base plan, which need not be legal; NULL: none */
   guint allow;
+  gboolean may_slim; /* plan_space_slim applies */
   GPtrArray *axes; /* of GArray of PlanChoice: first the axes within a block, then those that change
                       what a micro batch computes, last the axis of extras */
   guint n_fast;    /* number of axes within a block */
@@ -336,9 +337,7 @@ add_recipes (PlanSpace *self)
     g_array_remove_index (compute, 0);
 }
 
-/* Adds the accumulation of weight gradients in the GEMM. It never costs time: without it every
- * gradient is written, read and written again. Where it costs memory, add_extras has plans without.
- */
+/* Adds sums of weight gradients within the GEMM, which spares writing and reading each again. */
 static void
 add_fusion (PlanSpace *self)
 {
@@ -358,7 +357,7 @@ cuts_loss (const PlanSpace *self)
 #define WHOLE 1000000
 
 /* Adds the axis of extras: nothing, or one of the choices that help few plans (a CUDA graph,
- * context parallelism, a loss in chunks, gradients that leave no other unused, offloading). */
+ * context parallelism, a loss in chunks, offloading). */
 static void
 add_extras (PlanSpace *self)
 {
@@ -367,20 +366,12 @@ add_extras (PlanSpace *self)
   const gint64 seq = self->base.value[PLAN_SEQ] == PLAN_UNSET ? self->model->max_seq
                                                               : self->base.value[PLAN_SEQ];
   const gint64 layers = self->model->layers, step = (layers + 3) / 4;
-  const gboolean keeps_unused = self->stack && self->stack->grads.unused != PLAN_UNUSED_NOT_KEPT
-                                && self->cluster->kind == PLAN_DEVICE_GPU;
   GArray *axis = new_axis (self->axes);
   const PlanChoice none = { .n = 0 };
   g_array_append_val (axis, none);
   ADD (axis, SET (CUDA_GRAPH, ON));
-  if (keeps_unused)
-    ADD (axis, SET (GRAD_ACCUM_FUSION, OFF));
   for (gint64 cp = 2; cp <= 16 && seq / cp >= LEAST_PART; cp *= 2)
-    {
-      ADD (axis, PLAN_CP, cp);
-      if (keeps_unused)
-        ADD (axis, PLAN_CP, cp, SET (GRAD_ACCUM_FUSION, OFF));
-    }
+    ADD (axis, PLAN_CP, cp);
   if (cuts_loss (self))
     ADD (axis, PLAN_LOSS_CHUNKS, LOSS_CHUNKS);
   if (!allows (self, PLAN_ALLOW_OFFLOAD))
@@ -537,6 +528,8 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   self->base = *base;
   self->stack = plan_stack_of (base, cluster->kind, NULL);
   self->allow = allow;
+  self->may_slim = self->stack && self->stack->grads.unused != PLAN_UNUSED_NOT_KEPT
+                   && !pinned[PLAN_GRAD_ACCUM_FUSION];
   self->axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
   self->neighbour_axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
   add_sharding (self);
@@ -608,11 +601,20 @@ is_of_one_field (const GArray *axis)
 }
 
 gboolean
+plan_space_slim (const PlanSpace *self, const Plan *plan, Plan *out_slim)
+{
+  *out_slim = *plan;
+  out_slim->value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_OFF;
+  return self->may_slim && plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
+}
+
+gboolean
 plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
                      GError **error)
 {
   gboolean is_there = FALSE;
   gint64 value;
+  self->may_slim &= field != PLAN_GRAD_ACCUM_FUSION;
   leave_out_extras (self, field);
   for (guint a = 0; a + 1 < self->axes->len; a++)
     {

@@ -66,13 +66,18 @@ guint64 plan_space_size (const PlanSpace *self);
 /* Points come in blocks of this many. The plans of a block differ in how state is sharded and
  * communicated, and in nothing that a micro batch computes. The first plan_space_n_plain_blocks
  * blocks are plain: their plans use no CUDA graph, context parallelism, chunked loss or offloading
- * beyond what the base has, and fuse weight gradients where it costs memory. */
+ * beyond what the base has. */
 guint64 plan_space_block_size (const PlanSpace *self);
 guint64 plan_space_n_plain_blocks (const PlanSpace *self);
 
 /* Gives the plan at a point, not resolved. FALSE where the plan would sum in a format that is not
  * allowed, recompute more layers than a stage has, or use more virtual stages than help. */
 gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
+
+/* Gives a plan that takes no less time, for where `plan` does not fit: GEMMs that leave a gradient
+ * unused when they add to the main ones no longer do so, which mostly takes less memory. FALSE
+ * where that changes nothing, or the field was given. */
+gboolean plan_space_slim (const PlanSpace *self, const Plan *plan, Plan *out_slim);
 
 /* Whether a legal plan may be recommended. FALSE where it has a hazard that is more than a cost,
  * and PLAN_ALLOW_HAZARDS is not allowed. */
