@@ -509,13 +509,14 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
 
 typedef struct
 {
-  guint64 rows, heads, kv_heads, dim, width; /* `width`: elements of a row */
+  guint64 rows, heads, kv_heads, q_dim, k_dim, width; /* `width`: elements of a row */
 } Heads;
 
 PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, rows);
 PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, heads);
 PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, kv_heads);
-PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, head_dim);
+PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, q_dim);
+PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, k_dim);
 G_STATIC_ASSERT ((int)PLAN_REF_HEAD_NORM_out == (int)PLAN_REF_HEAD_NORM_BWD_din);
 
 static Heads
@@ -524,17 +525,32 @@ heads_of (const PlanOp *op)
   Heads self = { .rows = (guint64)op->dims[PLAN_DIM_HEAD_NORM_rows],
                  .heads = (guint64)op->dims[PLAN_DIM_HEAD_NORM_heads],
                  .kv_heads = (guint64)op->dims[PLAN_DIM_HEAD_NORM_kv_heads],
-                 .dim = (guint64)op->dims[PLAN_DIM_HEAD_NORM_head_dim] };
+                 .q_dim = (guint64)op->dims[PLAN_DIM_HEAD_NORM_q_dim],
+                 .k_dim = (guint64)op->dims[PLAN_DIM_HEAD_NORM_k_dim] };
 
-  self.width = (self.heads + 2 * self.kv_heads) * self.dim;
+  self.width = self.heads * self.q_dim + 2 * self.kv_heads * self.k_dim;
   return self;
+}
+
+/* The first element of a head of q or k in its row, or of the first of v. */
+static guint64
+head_at (const Heads *self, guint64 head)
+{
+  return head < self->heads ? head * self->q_dim
+                            : self->heads * self->q_dim + (head - self->heads) * self->k_dim;
+}
+
+static guint64
+head_dim (const Heads *self, guint64 head)
+{
+  return head < self->heads ? self->q_dim : self->k_dim;
 }
 
 static void
 copy_values (const Heads *heads, const ExecArgs *args, guint64 row, guint in)
 {
-  guint64 from = row * heads->width + (heads->heads + heads->kv_heads) * heads->dim;
-  guint64 count = heads->kv_heads * heads->dim;
+  guint64 from = row * heads->width + head_at (heads, heads->heads + heads->kv_heads);
+  guint64 count = heads->kv_heads * heads->k_dim;
 
   memcpy ((guint8 *)args->ptr[PLAN_REF_HEAD_NORM_out]
               + plan_dtype_bytes (args->dtype[PLAN_REF_HEAD_NORM_out], from),
@@ -553,25 +569,25 @@ head_norm_rows (const ExecArgs *args, guint64 first, guint64 end)
     {
       for (guint64 h = 0; h < normed; h++)
         {
-          guint64 from = row * heads.width + h * heads.dim;
+          guint64 from = row * heads.width + head_at (&heads, h), dim = head_dim (&heads, h);
           guint gain = h < heads.heads ? PLAN_REF_HEAD_NORM_q : PLAN_REF_HEAD_NORM_k;
           float *rstd = (float *)args->ptr[PLAN_REF_HEAD_NORM_rstd] + row * normed + h;
           float squares[EXEC_CPU_LANES] = { 0 };
 
-          for (guint64 at = 0; at < heads.dim; at += BLOCK)
+          for (guint64 at = 0; at < dim; at += BLOCK)
             {
-              guint64 n = MIN (BLOCK, heads.dim - at);
+              guint64 n = MIN (BLOCK, dim - at);
               const float *in
                   = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_in, from + at, n, in_storage);
 
               exec_cpu_add_products (squares, in, in, n);
             }
-          *rstd = 1.0f
-                  / sqrtf (exec_cpu_total (squares) / (float)heads.dim
-                           + (float)args->constants->norm_eps);
-          for (guint64 at = 0; at < heads.dim; at += BLOCK)
+          *rstd
+              = 1.0f
+                / sqrtf (exec_cpu_total (squares) / (float)dim + (float)args->constants->norm_eps);
+          for (guint64 at = 0; at < dim; at += BLOCK)
             {
-              guint64 n = MIN (BLOCK, heads.dim - at);
+              guint64 n = MIN (BLOCK, dim - at);
               const float *in
                   = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_in, from + at, n, in_storage);
               const float *weight = read_gain (args, gain, at, n, weight_storage);
@@ -597,7 +613,7 @@ exec_cpu_head_norm (const ExecArgs *args)
 static void
 head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guint64 h)
 {
-  guint64 from = row * heads->width + h * heads->dim;
+  guint64 from = row * heads->width + head_at (heads, h), dim = head_dim (heads, h);
   guint gain = h < heads->heads ? PLAN_REF_HEAD_NORM_BWD_q : PLAN_REF_HEAD_NORM_BWD_k;
   float rstd
       = ((const float *)
@@ -607,11 +623,11 @@ head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guin
 
   for (guint pass = 0; pass < 2; pass++)
     {
-      float mean = exec_cpu_total (sum) / (float)heads->dim;
+      float mean = exec_cpu_total (sum) / (float)dim;
 
-      for (guint64 at = 0; at < heads->dim; at += BLOCK)
+      for (guint64 at = 0; at < dim; at += BLOCK)
         {
-          guint64 n = MIN (BLOCK, heads->dim - at);
+          guint64 n = MIN (BLOCK, dim - at);
           const float *dout
               = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_dout, from + at, n, dout_storage);
           const float *in
@@ -649,7 +665,7 @@ head_norm_bwd_weight (const Heads *heads, const ExecArgs *args, guint out, guint
       for (guint64 row = 0; row < heads->rows; row++)
         for (guint64 h = first; h < first + count; h++)
           {
-            guint64 place = row * heads->width + h * heads->dim + at;
+            guint64 place = row * heads->width + head_at (heads, h) + at;
             float rstd = ((const float *)args->ptr[PLAN_REF_HEAD_NORM_BWD_rstd])[row * normed + h];
             const float *dout
                 = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_dout, place, n, dout_storage);
@@ -677,11 +693,18 @@ head_norm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 }
 
 static void
-head_norm_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
+head_norm_bwd_q (const ExecArgs *args, guint64 from, guint64 to)
 {
   Heads heads = heads_of (args->op);
 
   head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dq, 0, heads.heads, from, to);
+}
+
+static void
+head_norm_bwd_k (const ExecArgs *args, guint64 from, guint64 to)
+{
+  Heads heads = heads_of (args->op);
+
   head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dk, heads.heads, heads.kv_heads, from,
                         to);
 }
@@ -692,7 +715,9 @@ exec_cpu_head_norm_bwd (const ExecArgs *args)
   Heads heads = heads_of (args->op);
 
   if (args->ptr[PLAN_REF_HEAD_NORM_BWD_dq] != NULL)
-    exec_cpu_spread_columns (args, heads.rows * (heads.heads + heads.kv_heads), heads.dim,
-                             head_norm_bwd_columns);
+    {
+      exec_cpu_spread_columns (args, heads.rows * heads.heads, heads.q_dim, head_norm_bwd_q);
+      exec_cpu_spread_columns (args, heads.rows * heads.kv_heads, heads.k_dim, head_norm_bwd_k);
+    }
   exec_cpu_spread (args, heads.rows, heads.width, head_norm_bwd_rows);
 }

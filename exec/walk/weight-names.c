@@ -269,6 +269,7 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
     case PLAN_ARCHITECTURE_FALCON:
       return model->parallel && !model->shared_norm ? EXEC_NAMING_FALCON_NORMS : EXEC_NAMING_FALCON;
     case PLAN_ARCHITECTURE_MIXTRAL:
+    case PLAN_ARCHITECTURE_MINIMAX_M2:
       return EXEC_NAMING_MIXTRAL;
     case PLAN_ARCHITECTURE_GPT_OSS:
       return EXEC_NAMING_GPT_OSS;
@@ -279,6 +280,7 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
     case PLAN_ARCHITECTURE_SMOLLM3:
     case PLAN_ARCHITECTURE_GLM4_MOE:
     case PLAN_ARCHITECTURE_QWEN3_MOE:
+    case PLAN_ARCHITECTURE_OLMOE:
     case PLAN_ARCHITECTURE_LLAMA:
     case PLAN_ARCHITECTURE_MISTRAL:
     case PLAN_ARCHITECTURE_QWEN2:

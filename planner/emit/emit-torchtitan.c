@@ -103,6 +103,8 @@ refuse_rope (const PlanModel *m, GPtrArray *reasons)
           && (rope->scaling != PLAN_ROPE_SCALING_LLAMA3 || family != &llama3),
       "model rope_scaling: torchtitan's blocks scale as llama3 only, and where queries "
       "and keys have neither norms nor biases");
+  plan_emit_refuse (reasons, m->qk_norm == PLAN_QK_NORM_FULL,
+                    "model qk_norm=full: torchtitan's blocks norm each head of queries and keys");
   plan_emit_refuse (
       reasons, m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input,
       "model nope_every, qk_l2_norm, scores_on_input: torchtitan has none since PR #3573 "

@@ -360,8 +360,9 @@ static PlanValueId
 add_attention (PlanLayerBuilder *b, PlanValueId qkv)
 {
   PlanLayerGraph *graph = b->graph;
-  const gint64 heads = b->sizes->heads + b->sizes->kv_heads,
-               out_cols = b->sizes->heads * b->sizes->head_dim;
+  const gint64 out_cols = b->sizes->heads * b->sizes->head_dim;
+  const gint64 norms
+      = b->model->qk_norm == PLAN_QK_NORM_FULL ? 2 : b->sizes->heads + b->sizes->kv_heads;
   const PlanQkL2 l2_norm = b->model->qk_l2_norm;
   const gboolean rotates = b->model->positions == PLAN_POSITIONS_ROPE && !b->is_nope;
   if (role (b, PLAN_TENSOR_Q_NORM) != NONE || l2_norm == PLAN_QK_L2_ALL
@@ -373,7 +374,7 @@ add_attention (PlanLayerBuilder *b, PlanValueId qkv)
       node->rows = b->sizes->rows;
       node->cols = (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim;
       plan_layer_define (graph, PLAN_VALUE_HEADS, b->sizes->rows * node->cols, b->sizes->compute);
-      plan_layer_define (graph, PLAN_VALUE_HEAD_STATS, b->sizes->rows * heads, PLAN_DTYPE_FP32);
+      plan_layer_define (graph, PLAN_VALUE_HEAD_STATS, b->sizes->rows * norms, PLAN_DTYPE_FP32);
       qkv = PLAN_VALUE_HEADS;
     }
   if (rotates)

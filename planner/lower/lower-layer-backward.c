@@ -404,12 +404,11 @@ head_norm_backward (PlanLayer *self, const PlanNode *node)
       raw[i] = plan_lower_raw_gradient (lower, roles[i], self->unit);
       weight[i] = plan_lower_weight (lower, roles[i], self->unit);
     }
-  plan_lower_compute (
-      lower, PLAN_OP_HEAD_NORM_BWD,
-      PLAN_REFS (din, raw[0], raw[1], plan_layer_gradient (self, node->out),
-                 plan_layer_value (self, node->in), weight[0], weight[1],
-                 plan_layer_value (self, node->stats)),
-      PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
+  plan_lower_compute (lower, PLAN_OP_HEAD_NORM_BWD,
+                      PLAN_REFS (din, raw[0], raw[1], plan_layer_gradient (self, node->out),
+                                 plan_layer_value (self, node->in), weight[0], weight[1],
+                                 plan_layer_value (self, node->stats)),
+                      plan_layer_norm_dims (self));
   for (guint i = 0; i < n; i++)
     plan_lower_put_gradient (lower, roles[i], self->unit, FALSE);
   plan_layer_drop_gradient (self, node->out);

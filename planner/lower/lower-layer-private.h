@@ -123,9 +123,9 @@ void plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRe
 void plan_lower_sink (PlanLower *self, PlanRef out, PlanRef lse, PlanLowerUnit unit);
 void plan_lower_sink_backward (PlanLower *self, PlanRef dout, PlanRef out, PlanRef lse,
                                PlanLowerUnit unit);
-
 void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);
 const gint64 *plan_layer_head_dims (PlanLayer *self);
+const gint64 *plan_layer_norm_dims (PlanLayer *self);
 gboolean plan_layer_is_swiglu (const PlanModel *model);
 
 /* The nodes to be run to make these values from those that are live. */

@@ -281,6 +281,17 @@ gather_sequence (PlanLayer *self, const PlanNode *node)
     plan_lower_await_exchange (self->lower);
 }
 
+const gint64 *
+plan_layer_norm_dims (PlanLayer *self)
+{
+  const PlanSizes *sizes = self->sizes;
+  const gboolean is_full = self->lower->model->qk_norm == PLAN_QK_NORM_FULL;
+  const gint64 of_q = is_full ? sizes->heads : 1, of_k = is_full ? sizes->kv_heads : 1;
+  const gint64 dims[] = { sizes->rows, sizes->heads / of_q, sizes->kv_heads / of_k,
+                          sizes->head_dim * of_q, sizes->head_dim * of_k };
+  return memcpy (self->dims, dims, sizeof dims);
+}
+
 static void
 norm_heads (PlanLayer *self, const PlanNode *node)
 {
@@ -293,7 +304,7 @@ norm_heads (PlanLayer *self, const PlanNode *node)
       PLAN_REFS (plan_layer_value (self, node->out), plan_layer_value (self, node->stats),
                  plan_layer_value (self, node->in), plan_lower_weight (lower, q, self->unit),
                  plan_lower_weight (lower, k, self->unit)),
-      PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
+      plan_layer_norm_dims (self));
 }
 
 /* Sums over the tensor-parallel group. If tokens are split, each rank gets its part of the sum. */

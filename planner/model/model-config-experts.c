@@ -97,6 +97,54 @@ plan_model_read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **erro
          && read_qwen_experts (self, object, error);
 }
 
+/* OLMoE: intermediate_size is an expert's. */
+gboolean
+plan_model_read_olmoe (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  gboolean norms = FALSE;
+  JsonNode *const clip = plan_model_json_find (object, "clip_qkv");
+  if (clip && !JSON_NODE_HOLDS_NULL (clip))
+    return plan_model_json_refuse ("clip_qkv", clip,
+                                   "is not null, and bounds on queries, keys and "
+                                   "values are not modelled",
+                                   error);
+  if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error))
+    return FALSE;
+  self->pre_softmax = !norms;
+  self->expert_ffn = self->ffn;
+  return plan_model_read_attention_bias (self, object, error)
+         && read_n_experts (self, object, error)
+         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
+}
+
+/* MiniMax-M2: intermediate_size is an expert's, and rotary_dim says how much of a head is turned
+ * where no fraction does. Its prediction modules are in no published checkpoint, and transformers
+ * has none. */
+gboolean
+plan_model_read_minimax_m2 (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  gint64 rotary = 0;
+  gboolean norms = TRUE;
+  JsonNode *const type = plan_model_json_find (object, "qk_norm_type");
+  if (type
+      && g_strcmp0 (JSON_NODE_HOLDS_VALUE (type) ? json_node_get_string (type) : NULL, "per_layer"))
+    return plan_model_json_refuse ("qk_norm_type", type, "is not per_layer", error);
+  self->expert_ffn = self->ffn;
+  if (!plan_model_json_flag (object, "use_qk_norm", &norms, error)
+      || !plan_model_json_int (object, "rotary_dim", 0, &rotary, error)
+      || !plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
+      || !plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error))
+    return FALSE;
+  self->qk_norm = norms ? PLAN_QK_NORM_FULL : PLAN_QK_NORM_OFF;
+  if (rotary > self->head_dim)
+    return plan_config_refuse (error, "rotary_dim: is more than head_dim");
+  if (rotary > 0)
+    self->rope_fraction = (double)rotary / (double)self->head_dim;
+  return plan_model_refuse_window (object, error)
+         && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+}
+
 /* Reads the groups of experts; a single group counts as none. */
 static gboolean
 read_groups (PlanModel *self, PlanModelJson *object, GError **error)
@@ -130,8 +178,11 @@ read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared, GErr
 gboolean
 plan_model_read_glm4_moe (PlanModel *self, PlanModelJson *object, GError **error)
 {
+  gboolean norms = FALSE;
+  if (!plan_model_json_flag (object, "use_qk_norm", &norms, error))
+    return FALSE;
+  self->qk_norm = norms ? PLAN_QK_NORM_ON : PLAN_QK_NORM_OFF;
   return plan_model_json_flag (object, "attention_bias", &self->qkv_bias, error)
-         && plan_model_json_flag (object, "use_qk_norm", &self->qk_norm, error)
          && plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
          && read_routed_experts (self, object, 1, error)
          && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);

@@ -331,6 +331,26 @@ put_llama4 (GPtrArray *members, const PlanModel *self)
   plan_model_put_int (members, "interleave_moe_layer_step", self->moe_every);
 }
 
+static void
+put_olmoe (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "attention_bias", self->qkv_bias);
+  plan_model_put_int (members, "num_experts", self->experts);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+  put_flag (members, "norm_topk_prob", !self->pre_softmax);
+}
+
+static void
+put_minimax_m2 (GPtrArray *members, const PlanModel *self)
+{
+  const double rotary = self->rope_fraction * (double)self->head_dim;
+  put_flag (members, "use_qk_norm", self->qk_norm != PLAN_QK_NORM_OFF);
+  plan_model_put_int (members, "rotary_dim", (gint64)(rotary + 0.5));
+  plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
+  plan_model_put_int (members, "num_local_experts", self->experts);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+}
+
 /* Writes what only this architecture, with experts, has. */
 static void
 put_experts (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
@@ -343,6 +363,10 @@ put_experts (GPtrArray *members, const PlanModel *self, PlanArchitecture archite
     put_gpt_oss (members, self);
   else if (architecture == PLAN_ARCHITECTURE_LLAMA4)
     put_llama4 (members, self);
+  else if (architecture == PLAN_ARCHITECTURE_OLMOE)
+    put_olmoe (members, self);
+  else if (architecture == PLAN_ARCHITECTURE_MINIMAX_M2)
+    put_minimax_m2 (members, self);
   else
     put_qwen_experts (members, self, architecture == PLAN_ARCHITECTURE_QWEN2_MOE);
 }
@@ -372,6 +396,8 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
     case PLAN_ARCHITECTURE_GLM4_MOE:
     case PLAN_ARCHITECTURE_GPT_OSS:
     case PLAN_ARCHITECTURE_LLAMA4:
+    case PLAN_ARCHITECTURE_OLMOE:
+    case PLAN_ARCHITECTURE_MINIMAX_M2:
       put_experts (members, self, architecture);
       break;
     case PLAN_ARCHITECTURE_GPT2:

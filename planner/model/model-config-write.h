@@ -27,6 +27,8 @@ G_BEGIN_DECLS
   X (MPT, "mpt", "MptForCausalLM") \
   X (SMOLLM3, "smollm3", "SmolLM3ForCausalLM") \
   X (LLAMA4, "llama4_text", "Llama4ForCausalLM") \
+  X (OLMOE, "olmoe", "OlmoeForCausalLM") \
+  X (MINIMAX_M2, "minimax_m2", "MiniMaxM2ForCausalLM") \
   X (DEEPSEEK_V2, "deepseek_v2", "DeepseekV2ForCausalLM") \
   X (DEEPSEEK_V3, "deepseek_v3", "DeepseekV3ForCausalLM")
 

@@ -368,6 +368,8 @@ static const PlanModelFamily families[] = {
   { "nemotron", USUAL, "norm_eps", "hidden_act", 0, 0, 0, read_nemotron },
   { "dots1", USUAL, "rms_norm_eps", "hidden_act", 32, 0, 0, plan_model_read_dots1 },
   { "glm4_moe_lite", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_glm4_moe_lite },
+  { "olmoe", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_olmoe },
+  { "minimax_m2", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, plan_model_read_minimax_m2 },
 };
 
 /* Files that hold a model of text beside one of images, and the family of the text's part where

@@ -71,6 +71,8 @@ gboolean plan_model_read_deepseek (PlanModel *self, PlanModelJson *object, GErro
 gboolean plan_model_read_glm4_moe (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_glm4_moe_lite (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_dots1 (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_olmoe (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_minimax_m2 (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error);
 

@@ -22,6 +22,7 @@ static const char *const activations[]
 static const char *const scores[] = { "softmax", "sigmoid", "sqrtsoftplus", NULL };
 static const char *const scalings[]
     = { "none", "linear", "dynamic", "llama3", "yarn", "longrope", NULL };
+static const char *const qk_norms[] = { "off", "on", "full", NULL };
 static const char *const l2_norms[] = { "off", "rope", "all", NULL };
 static const char *const positions[] = { "rope", "alibi", "learned", "none", NULL };
 
@@ -76,7 +77,7 @@ static const struct
   FLAG ("norm_bias", norm_bias, "the norms before attention and MLP and the final one add a bias"),
   FLAG ("norm_1p", norm_1p, "norms scale by 1 + weight"),
   FLAG ("post_norms", post_norms, "norms also behind attention and MLP"),
-  FLAG ("qk_norm", qk_norm, "a norm per head on queries and keys"),
+  WORD (qk_norm, qk_norms, "off on full", "a norm on queries and keys: of each head, or of all together"),
   WORD (qk_l2_norm, l2_norms, "off rope all",
         "queries and keys with a weightless norm: those with rope, or all"),
   WORD (activation, activations, "silu gelu gelu_tanh relu relu2 quick_gelu", "of the MLP"),
@@ -195,6 +196,9 @@ static const struct
   { "glm4_moe_lite", "experts=64,topk=4,expert_ffn=1536,shared_ffn=1536,dense_layers=1,router_bias=on,"
                      "router_score=sigmoid,router_scale=1.8,q_lora=768,kv_lora=512,nope_dim=192,rope_dim=64,"
                      "v_dim=256" },
+  { "olmoe", "qk_norm=full,experts=64,topk=8,pre_softmax=on" },
+  { "minimax_m2", "qk_norm=full,norm_eps=1e-06,head_dim=128,rope_theta=5000000,rope_fraction=0.5,experts=256,topk=8,"
+                  "router_bias=on,router_score=sigmoid" },
 };
 /* clang-format on */
 
@@ -394,7 +398,7 @@ static const struct
   { "deepseek_v32 deepseek_v4 glm_moe_dsa mistral_large4 hy_v4",
     "chooses by an indexer which tokens are attended to" },
   { "olmo2 olmo3 exaone4", "has norms behind attention and MLP alone" },
-  { "olmoe flex_olmo minimax_m2", "norms queries and keys over all heads together" },
+  { "flex_olmo", "has norms behind attention and MLP alone" },
   { "granite granitemoe cohere cohere2 minicpm3", "scales its branches or its logits" },
   { "gemma3n gemma4 gemma4_text", "feeds embeddings of their own into its layers" },
   { "longcat_flash", "has two attentions in a layer, and experts that compute nothing" },
@@ -618,6 +622,8 @@ plan_model_key_matters (const PlanModel *self, guint key)
     return is_rope && !is_equal (self, plain, key);
   if (offset == G_STRUCT_OFFSET (PlanModel, router_score))
     return self->experts > 0;
+  if (offset == G_STRUCT_OFFSET (PlanModel, qk_norm))
+    return self->qk_norm != PLAN_QK_NORM_OFF;
   if (offset == G_STRUCT_OFFSET (PlanModel, qk_l2_norm))
     return self->qk_l2_norm != PLAN_QK_L2_OFF;
   if (offset == G_STRUCT_OFFSET (PlanModel, full_every)) /* to a first layer without a window */

@@ -195,6 +195,8 @@ check_layers (const PlanModel *self, GError **error)
                            "nope_every says: it must be off or all");
   if (self->qk_l2_norm != PLAN_QK_L2_OFF && (self->qk_norm || self->kv_lora > 0))
     return invalid (error, "qk_l2_norm: must be off beside qk_norm=on and latent attention");
+  if (self->qk_norm == PLAN_QK_NORM_FULL && self->norm != PLAN_NORM_RMSNORM)
+    return invalid (error, "qk_norm: full needs norm=rmsnorm");
   return TRUE;
 }
 

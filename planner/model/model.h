@@ -48,12 +48,13 @@ typedef struct
   double norm_eps, rope_fraction, rope_local;
   PlanRope rope;
   PlanNorm norm;
-  gboolean tied_embeddings, norm_bias, norm_1p, post_norms, qk_norm;
+  gboolean tied_embeddings, norm_bias, norm_1p, post_norms;
   PlanActivation activation;
   gboolean gated, qkv_bias, proj_bias, mlp_bias;
   PlanPositions positions;
   gboolean parallel, shared_norm, embed_scale, embed_norm, window_chunks;
   gint64 window, window_from, window_every, full_every, nope_every;
+  PlanQkNorm qk_norm;
   PlanQkL2 qk_l2_norm;
   double attn_scalar, attn_softcap, logit_softcap, router_scale, glu_limit, glu_offset;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;

@@ -4,6 +4,14 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* Norms of queries and keys with weights: none, one of each head, one of all heads together. */
+typedef enum
+{
+  PLAN_QK_NORM_OFF,
+  PLAN_QK_NORM_ON,
+  PLAN_QK_NORM_FULL
+} PlanQkNorm;
+
 /* Which layers norm queries and keys without weights: none, those with rotary positions, all. */
 typedef enum
 {

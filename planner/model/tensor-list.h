@@ -38,8 +38,10 @@
   X (ATTENTION_NORM_BIAS, 10, "attention_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                 \
   X (QKV, 2, "qkv", LAYER, ATTENTION, LINEAR, !mla, q + 2 * kv, h)                                                           \
   X (QKV_BIAS, 11, "qkv_bias", LAYER, ATTENTION, BIAS, m->qkv_bias, q + 2 * kv, 1)                                           \
-  X (Q_NORM, 12, "q_norm", LAYER, NORMS, GAIN, m->qk_norm, m->head_dim, 1)                                                   \
-  X (K_NORM, 13, "k_norm", LAYER, NORMS, GAIN, m->qk_norm, m->head_dim, 1)                                                   \
+  X (Q_NORM, 12, "q_norm", LAYER, NORMS, GAIN, m->qk_norm != PLAN_QK_NORM_OFF,                                               \
+     m->qk_norm == PLAN_QK_NORM_FULL ? q : m->head_dim, 1)                                                                   \
+  X (K_NORM, 13, "k_norm", LAYER, NORMS, GAIN, m->qk_norm != PLAN_QK_NORM_OFF,                                               \
+     m->qk_norm == PLAN_QK_NORM_FULL ? kv : m->head_dim, 1)                                                                  \
   X (Q, 14, "q", LAYER, ATTENTION, LINEAR, mla && m->q_lora == 0, q, h)                                                      \
   X (Q_DOWN, 15, "q_down", LAYER, ATTENTION, LINEAR, m->q_lora > 0, m->q_lora, h)                                            \
   X (Q_UP_NORM, 16, "q_up_norm", LAYER, NORMS, GAIN, m->q_lora > 0, m->q_lora, 1)                                            \

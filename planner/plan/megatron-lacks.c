@@ -36,6 +36,12 @@ has_biased_qk_norm (const PlanModel *m)
 }
 
 static gboolean
+has_full_qk_norm (const PlanModel *m)
+{
+  return m->qk_norm == PLAN_QK_NORM_FULL;
+}
+
+static gboolean
 has_other_biases (const PlanModel *m)
 {
   return m->proj_bias != m->mlp_bias || (m->proj_bias && !m->qkv_bias);
@@ -204,6 +210,8 @@ static const struct
   { has_post_norms, "model post_norms=on: it has no norms behind attention and MLP: only off" },
   { has_biased_qk_norm, "model qk_norm=on: its layer norms of queries and keys add biases: only "
                         "off, or norm=rmsnorm" },
+  { has_full_qk_norm,
+    "model qk_norm=full: it norms each head of queries and keys: only off or on" },
   { has_other_biases,
     "model qkv_bias, proj_bias, mlp_bias: it has all three, qkv_bias alone, or none" },
   { is_parallel, "model parallel=on: its MLP reads what attention has written: only off" },

@@ -240,6 +240,12 @@ has_nvidia_parts (const PlanFacts *f)
 }
 
 static gboolean
+splits_full_norms (const PlanFacts *f)
+{
+  return f->model->qk_norm == PLAN_QK_NORM_FULL && f->value[PLAN_TP] > 1;
+}
+
+static gboolean
 splits_documents (const PlanFacts *f)
 {
   return f->value[PLAN_DOC_TOKENS] > 0 && (f->value[PLAN_CP] > 1 || IS (f, CUDA_GRAPH, ON));
@@ -259,6 +265,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-shared-norm", "models whose attention and MLP share a norm are modelled with tp=1 and compute=fp32, bf16 or "
       "fp16 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     shares_norm, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP, PLAN_COMPUTE) },
+  { { "not-built-yet-full-norms", "models that norm queries and keys over all heads together (qk_norm=full) are modelled with tp=1 by "
+      "this version: with more, ranks would have to add up the squares of each other's heads", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    splits_full_norms, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP) },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -185,18 +185,18 @@
       (bias, may_read, cols), (scale, may_read, 1), (amax, may_update, 1))) \
   X (HEAD_NORM, "head_norm", COMPUTE, ELEMENT, NORM, \
      "root-mean-square norm of every head of q and k, with weights or without; v is copied", \
-     (rows, heads, kv_heads, head_dim), 0, \
-     ((out, writes, rows * (heads + 2 * kv_heads) * head_dim), \
+     (rows, heads, kv_heads, q_dim, k_dim), 0, \
+     ((out, writes, rows * (heads * q_dim + 2 * kv_heads * k_dim)), \
       (rstd, writes, rows * (heads + kv_heads)), \
-      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, may_read, head_dim), \
-      (k, may_read, head_dim))) \
+      (in, reads, rows * (heads * q_dim + 2 * kv_heads * k_dim)), (q, may_read, q_dim), \
+      (k, may_read, k_dim))) \
   X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, ELEMENT, NORM_BWD, "its gradients", \
-     (rows, heads, kv_heads, head_dim), 0, \
-     ((din, writes, rows * (heads + 2 * kv_heads) * head_dim), (dq, may_write, head_dim), \
-      (dk, may_write, head_dim), (dout, reads, rows * (heads + 2 * kv_heads) * head_dim), \
-      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, may_read, head_dim), \
-      (k, may_read, head_dim), (rstd, reads, rows * (heads + kv_heads)), \
-      (work, scratch, 0, SUMS, 2 * head_dim))) \
+     (rows, heads, kv_heads, q_dim, k_dim), 0, \
+     ((din, writes, rows * (heads * q_dim + 2 * kv_heads * k_dim)), (dq, may_write, q_dim), \
+      (dk, may_write, k_dim), (dout, reads, rows * (heads * q_dim + 2 * kv_heads * k_dim)), \
+      (in, reads, rows * (heads * q_dim + 2 * kv_heads * k_dim)), (q, may_read, q_dim), \
+      (k, may_read, k_dim), (rstd, reads, rows * (heads + kv_heads)), \
+      (work, scratch, 0, SUMS, q_dim + k_dim))) \
   X (GEMM, "gemm", COMPUTE, GEMM, PRODUCT, "matrix product", \
      (m, n, k, layout), 2.0 * m * n * k, \
      ((out, writes, m * n), (a, reads, m * k), (b, reads, k * n), (bias, may_read, n), \

@@ -100,11 +100,15 @@ add_axes (Place *self, const SimTiming *timing)
       break;
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
+      add_axis (self, d[PLAN_DIM_HEAD_NORM_rows]);
+      add_axis (self, d[PLAN_DIM_HEAD_NORM_heads] * d[PLAN_DIM_HEAD_NORM_q_dim]
+                          + 2 * d[PLAN_DIM_HEAD_NORM_kv_heads] * d[PLAN_DIM_HEAD_NORM_k_dim]);
+      break;
     case PLAN_OP_REPEAT_HEADS:
     case PLAN_OP_REPEAT_HEADS_BWD:
-      add_axis (self, d[PLAN_DIM_HEAD_NORM_rows]);
-      add_axis (self, (d[PLAN_DIM_HEAD_NORM_heads] + 2 * d[PLAN_DIM_HEAD_NORM_kv_heads])
-                          * d[PLAN_DIM_HEAD_NORM_head_dim]);
+      add_axis (self, d[PLAN_DIM_REPEAT_HEADS_rows]);
+      add_axis (self, (d[PLAN_DIM_REPEAT_HEADS_heads] + 2 * d[PLAN_DIM_REPEAT_HEADS_kv_heads])
+                          * d[PLAN_DIM_REPEAT_HEADS_head_dim]);
       break;
     case PLAN_OP_ROPE:
       add_axis (self, d[PLAN_DIM_ROPE_rows]);

@@ -16,6 +16,15 @@ compare_odd_size (GRand *rand, gint32 most)
   return g_rand_boolean (rand) && edge <= most ? edge : g_rand_int_range (rand, 1, most + 1);
 }
 
+/* Makes one head of all. */
+static void
+join_heads (gint64 dims[PLAN_MAX_DIMS])
+{
+  dims[3] *= dims[1];
+  dims[4] *= dims[2];
+  dims[1] = dims[2] = 1;
+}
+
 /* Draws the dims of ops on heads; leaves those of other ops as they are. */
 static void
 draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
@@ -61,7 +70,9 @@ draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[0] = g_rand_int_range (rand, 1, 40);
       out_dims[1] = heads;
       out_dims[2] = kv_heads;
-      out_dims[3] = compare_odd_size (rand, 300);
+      out_dims[3] = out_dims[4] = compare_odd_size (rand, 300);
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        join_heads (out_dims);
       return;
     case PLAN_OP_ROPE:
       out_dims[0] = g_rand_int_range (rand, 1, 30);
@@ -221,7 +232,7 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
     case PLAN_OP_HEAD_NORM_BWD:
       out_dims[1] = 24;
       out_dims[2] = 4;
-      out_dims[3] = 128;
+      out_dims[3] = out_dims[4] = 128;
       return;
     case PLAN_OP_SUM_PARTS:
       out_dims[0] = rows * 4096;
@@ -254,7 +265,10 @@ void
 compare_whole_dims (PlanOpKind kind, gint64 out_dims[PLAN_MAX_DIMS])
 {
   if (kind == PLAN_OP_HEAD_NORM || kind == PLAN_OP_HEAD_NORM_BWD)
-    out_dims[3] = whole (out_dims[3], 8);
+    {
+      out_dims[3] = whole (out_dims[3], 8);
+      out_dims[4] = whole (out_dims[4], 8);
+    }
   else if (kind == PLAN_OP_ROPE)
     out_dims[4] = whole (out_dims[4], 16);
   else if (plan_op_n_dims (kind) > 1 && strcmp (plan_op_dim_name (kind, 1), "cols") == 0)

@@ -268,7 +268,8 @@ norm_bwd_limit (const Call *call, guint i, guint dout, guint n_parameters)
 static double
 head_norm_bwd_limit (const Call *call, guint i)
 {
-  double terms = (double)(call->op.dims[0] * call->op.dims[1]), dim = (double)call->op.dims[3];
+  double terms = (double)(call->op.dims[0] * call->op.dims[1]);
+  double dim = (double)MAX (call->op.dims[3], call->op.dims[4]);
   double d = compare_operand_largest (&call->operand[3]), normal = 1 + normal_limit (call, 4, 7);
   double weight = fmax (compare_operand_largest (&call->operand[5]),
                         compare_operand_largest (&call->operand[6]));
@@ -360,7 +361,9 @@ reduced_bound (const Call *call, guint i, double ulp)
       return (CompareBound){ 2 * (double)call->op.dims[2] * U * (double)call->op.dims[2] * 10, ulp,
                              TRUE };
     case PLAN_OP_HEAD_NORM:
-      return (CompareBound){ 0, ((double)call->op.dims[3] / 8 + 20) * U + ulp, TRUE };
+      return (CompareBound){ 0,
+                             ((double)MAX (call->op.dims[3], call->op.dims[4]) / 8 + 20) * U + ulp,
+                             TRUE };
     case PLAN_OP_HEAD_NORM_BWD:
       return (CompareBound){ head_norm_bwd_limit (call, i), ulp, TRUE };
     case PLAN_OP_BIAS_BWD:
@@ -558,7 +561,7 @@ START_TEST (cuda_grid_strides)
     [PLAN_OP_ADD_LAYERNORM] = { 2048 + 2, 17 },
     [PLAN_OP_RMSNORM_BWD] = { 140, 8192 + 24 },
     [PLAN_OP_LAYERNORM_BWD] = { 9, 6144 + 9 },
-    [PLAN_OP_HEAD_NORM_BWD] = { 300, 3, 2, 24 },
+    [PLAN_OP_HEAD_NORM_BWD] = { 300, 3, 2, 24, 24 },
     [PLAN_OP_NORM_SQ] = { 2048 * 64 * 8 + 77 },
     [PLAN_OP_CROSS_ENTROPY] = { 2, 1024 * 8 * 9 + 11 },
     [PLAN_OP_LOSS_GRAD] = { 2, 1024 * 8 * 11 + 11 },

@@ -102,7 +102,8 @@ static const char *const kinds[] = {
   "family=llama,sinks=on,window=3,window_every=2,activation=quick_gelu,glu_limit=0.004,"
   "glu_offset=1",
   "family=llama,qk_l2_norm=rope,nope_every=3,window=4,window_chunks=on,full_every=2",
-  "family=smollm3,nope_every=2,sinks=on,window=3,window_chunks=on"
+  "family=smollm3,nope_every=2,sinks=on,window=3,window_chunks=on",
+  "family=qwen3,qk_norm=full"
 };
 
 static PlanModel *

@@ -644,6 +644,22 @@ nemotron (File *f)
   return causal_lm (f, layer, 2 * f->h, FALSE);
 }
 
+/* OLMoE and MiniMax-M2: gains of queries and keys are as wide as all heads together. */
+static gint64
+normed_in_full (File *f)
+{
+  const gboolean balances = strstr (f->config->str, "minimax") != NULL;
+  const gint64 n = put_some (f, balances ? "num_local_experts" : "num_experts", 20);
+  const gboolean bias = !balances && put_flag (f, "attention_bias");
+  f->head_dim *= 2; /* half of it may be rotated, and that must be even */
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  put (f, "num_experts_per_tok", 1);
+  const gint64 gains = (f->heads + f->kv_heads) * f->head_dim + 2 * f->h;
+  const gint64 mlp = experts (f, n, f->ffn) + (balances ? n : 0);
+  return causal_lm (f, gqa (f, bias, bias) + gains + mlp, f->h, FALSE);
+}
+
 static gint64
 dots1 (File *f)
 {
@@ -699,6 +715,8 @@ static const struct
   { "nemotron", nemotron },
   { "dots1", dots1 },
   { "glm4_moe_lite", deepseek_v3 },
+  { "olmoe", normed_in_full },
+  { "minimax_m2", normed_in_full },
 };
 
 START_TEST (config_counts_as_transformers_would)

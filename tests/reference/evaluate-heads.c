@@ -95,6 +95,13 @@ norms_heads (const PlanModel *m, gint64 layer)
          || (m->qk_l2_norm == PLAN_QK_L2_ROPE && rotates (m, layer));
 }
 
+/* How many norms there are of so many heads. */
+static gint64
+norms_of (const PlanModel *m, gint64 heads)
+{
+  return m->qk_norm == PLAN_QK_NORM_FULL ? 1 : heads;
+}
+
 /* Copies heads, or their gradients, past the norm that a layer does not have and others do. */
 static void
 pass_by (const ExecEvaluator *self, ExecArray out, ExecArray in)
@@ -116,7 +123,9 @@ exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, 
             EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
                            exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
                            exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer)),
-            self->rows, m->heads, m->kv_heads, m->head_dim);
+            self->rows, norms_of (m, m->heads), norms_of (m, m->kv_heads),
+            m->heads * m->head_dim / norms_of (m, m->heads),
+            m->kv_heads * m->head_dim / norms_of (m, m->kv_heads));
   else
     pass_by (self, l->heads, l->qkv);
   if (rotates (m, layer))
@@ -138,7 +147,9 @@ exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer 
                            exec_evaluator_gradient (self, PLAN_TENSOR_K_NORM, layer), self->dheads,
                            l->qkv, exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
                            exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
-            self->rows, m->heads, m->kv_heads, m->head_dim);
+            self->rows, norms_of (m, m->heads), norms_of (m, m->kv_heads),
+            m->heads * m->head_dim / norms_of (m, m->heads),
+            m->kv_heads * m->head_dim / norms_of (m, m->kv_heads));
   else
     pass_by (self, self->dqkv, self->dheads);
 }

@@ -222,6 +222,7 @@ static const char *const kinds[] = {
   "family=llama,qk_l2_norm=all,window=2,window_chunks=on",
   "family=llama4_text,experts=4,expert_ffn=3,shared_ffn=2,window=3,full_every=2,nope_every=2",
   "family=mixtral,experts=4,topk=2,expert_ffn=3,router_score=sigmoid,scores_on_input=on",
+  "family=olmoe,experts=3,topk=2,expert_ffn=4",
 };
 
 static ExecJob

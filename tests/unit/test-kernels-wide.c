@@ -75,22 +75,24 @@ END_TEST
 static void
 slow_head_norm (Pass *pass)
 {
-  gint64 rows = pass->dims[0], heads = pass->dims[1], kv = pass->dims[2], d = pass->dims[3];
-  gint64 all = heads + 2 * kv;
+  gint64 rows = pass->dims[0], heads = pass->dims[1], kv = pass->dims[2];
+  gint64 q_dim = pass->dims[3], k_dim = pass->dims[4], at = 0;
 
-  for (gint64 h = 0; h < rows * all; h++)
-    {
-      const double *in = pass->in[0] + h * d;
-      double sum = 0;
+  for (gint64 row = 0; row < rows; row++)
+    for (gint64 h = 0; h < heads + 2 * kv; h++)
+      {
+        gint64 d = h < heads ? q_dim : k_dim;
+        const double *in = pass->in[0] + at, *gain = pass->in[1] + (h < heads ? 0 : q_dim);
+        double sum = 0;
 
-      for (gint64 i = 0; i < d; i++)
-        sum += in[i] * in[i];
-      for (gint64 i = 0; i < d; i++)
-        pass->out[h * d + i] = h % all >= heads + kv
-                                   ? in[i]
-                                   : in[i] / sqrt (sum / (double)d + constants.norm_eps)
-                                         * gain_of (pass->in[1][(h % all >= heads ? d : 0) + i]);
-    }
+        for (gint64 i = 0; i < d; i++)
+          sum += in[i] * in[i];
+        for (gint64 i = 0; i < d; i++)
+          pass->out[at + i] = h >= heads + kv ? in[i]
+                                              : in[i] / sqrt (sum / (double)d + constants.norm_eps)
+                                                    * gain_of (gain[i]);
+        at += d;
+      }
 }
 
 START_TEST (kernels_head_norm)
@@ -98,28 +100,28 @@ START_TEST (kernels_head_norm)
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   gint64 kv = between (rand, 1, 2), heads = kv * between (rand, 1, 3);
   gint64 d = _i % 10 == 0 ? 260 : between (rand, 1, 12), rows = between (rand, 1, 3);
-  guint64 n = (guint64)(rows * (heads + 2 * kv) * d), width = (guint64)d;
+  gint64 key = _i % 5 == 3 ? between (rand, 1, 30) : d;
+  guint64 n = (guint64)(rows * (heads * d + 2 * kv * key)), width = (guint64)(d + key);
   PlanDtype format = format_of (_i);
   g_auto (Tensor) in = tensor_random (rand, format, n, 2);
-  g_auto (Tensor) q = tensor_random (rand, format, width, 1);
-  g_auto (Tensor) k = tensor_random (rand, format, width, 1);
+  g_auto (Tensor) q = tensor_random (rand, format, (guint64)d, 1);
+  g_auto (Tensor) k = tensor_random (rand, format, (guint64)key, 1);
   g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
   g_auto (Tensor) out = tensor_blank (format, n), din = tensor_blank (format, n);
-  g_auto (Tensor) dq = tensor_blank (format, width), dk = tensor_blank (format, width);
+  g_auto (Tensor) dq = tensor_blank (format, (guint64)d), dk = tensor_blank (format, (guint64)key);
   g_auto (Tensor) rstd = tensor_blank (PLAN_DTYPE_FP32, (guint64)(rows * (heads + kv)));
-  g_autofree double *weights = g_new (double, 2 * width);
-  Pass pass = { { rows, heads, kv, d }, { in.value, weights }, NULL, g_new (double, n), n };
+  g_autofree double *weights = g_new (double, width);
+  Pass pass = { { rows, heads, kv, d, key }, { in.value, weights }, NULL, g_new (double, n), n };
   const gboolean has_weights = _i % 4 < 2;
   manner.value[PLAN_MANNER_ONE_PLUS] = has_weights && _i % 3 == 1;
   g_autofree double *want = pass.out;
 
-  memcpy (weights, q.value, width * sizeof *weights);
-  memcpy (weights + width, k.value, width * sizeof *weights);
-  for (guint64 i = 0; !has_weights && i < 2 * width; i++)
+  memcpy (weights, q.value, (gsize)d * sizeof *weights);
+  memcpy (weights + d, k.value, (gsize)key * sizeof *weights);
+  for (guint64 i = 0; !has_weights && i < width; i++)
     weights[i] = 1;
   g_autofree double *want_din = slow_gradient (slow_head_norm, &pass, 0, n, dout.value);
-  g_autofree double *want_dweights
-      = slow_gradient (slow_head_norm, &pass, 1, 2 * width, dout.value);
+  g_autofree double *want_dweights = slow_gradient (slow_head_norm, &pass, 1, width, dout.value);
   slow_head_norm (&pass);
   run_kernel (PLAN_OP_HEAD_NORM,
               OPERANDS (&out, &rstd, &in, has_weights ? &q : NULL, has_weights ? &k : NULL),
@@ -136,7 +138,7 @@ START_TEST (kernels_head_norm)
               pass.dims, format);
   check_close (&din, want_din, 1e-4, "head_norm_bwd din");
   check_close (&dq, want_dweights, 1e-5, "head_norm_bwd dq");
-  check_close (&dk, want_dweights + width, 1e-5, "head_norm_bwd dk");
+  check_close (&dk, want_dweights + d, 1e-5, "head_norm_bwd dk");
 }
 END_TEST
 

@@ -95,6 +95,8 @@ static const struct
   { "smollm3-3b", G_GUINT64_CONSTANT (3075098624), "huggingface.co/HuggingFaceTB/SmolLM3-3B" },
   { "seed-oss-36b", G_GUINT64_CONSTANT (36151104512),
     "huggingface.co/ByteDance-Seed/Seed-OSS-36B-Base" },
+  { "minimax-m2", G_GUINT64_CONSTANT (228689764864), "huggingface.co/MiniMaxAI/MiniMax-M2" },
+  { "olmoe-1b-7b", G_GUINT64_CONSTANT (6919161856), "huggingface.co/allenai/OLMoE-1B-7B-0924" },
   { "glm4-9b", G_GUINT64_CONSTANT (9400279040), "huggingface.co/zai-org/GLM-4-9B-0414" },
   { "phi4", G_GUINT64_CONSTANT (14659507200), "huggingface.co/microsoft/phi-4" },
   { "gpt3-175b", G_GUINT64_CONSTANT (174604259328),
@@ -514,7 +516,7 @@ START_TEST (family_brings_its_properties)
         { "qwen3", "128" },         { "deepseek_v2", "192" }, { "deepseek_v3", "192" },
         { "kimi_k2", "192" },       { "glm4_moe", "128" },    { "llama4_text", "128" },
         { "gpt_oss", "64" },        { "seed_oss", "128" },    { "ernie4_5", "128" },
-        { "glm4_moe_lite", "256" }, { "glm4", "128" },
+        { "glm4_moe_lite", "256" }, { "glm4", "128" },        { "minimax_m2", "128" },
       };
       const char *head_dim = "16";
       for (guint i = 0; i < G_N_ELEMENTS (dims); i++)
@@ -524,8 +526,7 @@ START_TEST (family_brings_its_properties)
           "family=%s,layers=8,hidden=64,ffn=176,heads=4,kv_heads=4,head_dim=%s,vocab=256,"
           "max_seq=128%s",
           *family, head_dim,
-          g_str_equal (*family, "mixtral") || g_str_equal (*family, "gpt_oss") ? ",expert_ffn=176"
-                                                                               : "");
+          strstr ("mixtral gpt_oss olmoe minimax_m2", *family) ? ",expert_ffn=176" : "");
       ck_assert_str_eq (text, expected);
     }
   g_autoptr (PlanModel) qwen = plan_model_new ("family=qwen2," TINY, NULL);

@@ -286,6 +286,7 @@ static const struct
   { "not-built-yet-latent-split", "deepseek-v3,mtp=0", "gbs=64 cp=2" },
   { "not-built-yet-latent-split", "deepseek-v3,mtp=0", "gbs=64 tp=2 stack=fsdp2" },
   { "not-built-yet-latent-split", LATENT, "gbs=64 tp=2 sp=off stack=native" },
+  { "not-built-yet-full-norms", "minimax-m2", "gbs=64 tp=2 sp=on" },
   { "not-built-yet-shared-norm", FALCON, "gbs=64 tp=2" },
   { "not-built-yet-shared-norm", FALCON, "gbs=64 stack=native compute=fp8-tensorwise" },
   { "not-built-yet-prediction-modules", "deepseek-v3,mtp=2", "gbs=64" },

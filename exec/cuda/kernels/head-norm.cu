@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Root-mean-square norm of every head of q and k, and its gradients; v is copied.
  *
- * Launch shape   as many lanes of a warp per head as it has pieces of 8 elements, up to 32.
+ * Heads of q may be of another size than those of k and v, which are all of one.
+ *
+ * Launch shape   as many lanes of a warp per head as the larger has pieces of 8 elements, up to 32.
  *                head_norm: the lanes of a row's heads along x in blocks of up to 256 threads, rows
  *                along y. head_norm_bwd: such a block per part of the rows, which it goes through
  *                and sums; 8 KiB of shared memory. Then the sums of the parts, as in norm-bwd.cu: a
  *                block of 512 threads per 8 elements of a head.
- * Per call       s: bytes per element, of each operand's own format; n = rows (heads + 2 kv_heads)
- *                head_dim, h = rows (heads + kv_heads)
+ * Per call       s: bytes per element, of each operand's own format; n = rows (heads q_dim +
+ *                2 kv_heads k_dim), h = rows (heads + kv_heads), head_dim = q_dim or k_dim
  *   op              bytes                       FLOPs
  *   head_norm       n (s + s) + 4 h             4 h head_dim
  *   head_norm_bwd   n (s + 2 s) + 4 h, and      11 h head_dim
- *                   16 parts head_dim           of at most 2048; heads of over 256 elements, or
- *                                               without scratch, are read twice
+ *                   8 parts (q_dim + k_dim)     of at most 2048; heads of over 256 elements, or
+ *                                               of two sizes, or without scratch, are read twice
  * Checked with   exec_cpu_head_norm and exec_cpu_head_norm_bwd of exec/cpu/kernels-cpu-norm.c, by
  *                tests/fake and tests/gpu. Sums are in another order, which depends on the dims
  *                alone. With u = 2^-24: sums over a head are off by at most (head_dim / 8 + 32) u,
@@ -26,7 +28,7 @@ namespace
  * v. */
 struct HeadNorm
 {
-  uint64_t rows, dim, width; /* width: elements of a row */
+  uint64_t rows, q_dim, k_dim, width; /* width: elements of a row */
   unsigned heads, kv_heads;
   unsigned lanes, lane_bits; /* of a head: lanes = 2^lane_bits */
   float eps, plus;           /* plus: what is added to weights to give gains */
@@ -40,15 +42,24 @@ head_norm_of (const Operands &operands)
   shape.rows = operands.dim (0);
   shape.heads = (unsigned)operands.dim (1);
   shape.kv_heads = (unsigned)operands.dim (2);
-  shape.dim = operands.dim (3);
-  shape.width = (operands.dim (1) + 2 * operands.dim (2)) * shape.dim;
+  shape.q_dim = operands.dim (3);
+  shape.k_dim = operands.dim (4);
+  shape.width = operands.dim (1) * shape.q_dim + 2 * operands.dim (2) * shape.k_dim;
   shape.eps = (float)operands.args->constants->norm_eps;
   shape.plus = (float)exec_manner (operands.args, PLAN_MANNER_ONE_PLUS);
+  uint64_t largest = shape.q_dim > shape.k_dim ? shape.q_dim : shape.k_dim;
   for (shape.lane_bits = 0;
-       1u << shape.lane_bits < WARP && 1u << shape.lane_bits < pieces_of (shape.dim);)
+       1u << shape.lane_bits < WARP && 1u << shape.lane_bits < pieces_of (largest);)
     shape.lane_bits++;
   shape.lanes = 1u << shape.lane_bits;
   return shape;
+}
+
+/* A number of elements that divides by the size of a piece if heads of either size do. */
+inline uint64_t
+common_dim (const HeadNorm &shape)
+{
+  return shape.q_dim % PIECE != 0 ? shape.q_dim : shape.k_dim;
 }
 
 /* Lanes for all heads of a row. */
@@ -65,10 +76,18 @@ shape_of_heads (const HeadNorm &shape)
   return shape_of_matrix (shape.rows, lanes_of_row (shape));
 }
 
+/* The first element of a head in its row. */
+__host__ __device__ inline uint64_t
+head_at (const HeadNorm &shape, uint64_t head)
+{
+  return head < shape.heads ? head * shape.q_dim
+                            : shape.heads * shape.q_dim + (head - shape.heads) * shape.k_dim;
+}
+
 /* One head of one row, which a few lanes share. */
 struct RowHead
 {
-  uint64_t row, at; /* at: the head's first element */
+  uint64_t row, at, dim; /* at: the head's first element */
   unsigned head;
   bool is_there, is_key, is_value;
 };
@@ -80,10 +99,11 @@ row_head_of (const HeadNorm &shape, uint64_t row, unsigned lane)
 
   head.row = row;
   head.head = lane >> shape.lane_bits;
-  head.at = row * shape.width + head.head * shape.dim;
   head.is_there = head.head < shape.heads + 2 * shape.kv_heads;
   head.is_value = head.head >= shape.heads + shape.kv_heads;
   head.is_key = !head.is_value && head.head >= shape.heads;
+  head.dim = head.head < shape.heads ? shape.q_dim : shape.k_dim;
+  head.at = row * shape.width + head_at (shape, head.head);
   return head;
 }
 
@@ -140,25 +160,24 @@ head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
       {
         RowHead head = row_head_of (shape, row, lane);
         Array weight = weight_of (head, q, k);
-        unsigned n = head.is_there && first < shape.dim ? piece_of (first, shape.dim) : 0;
+        unsigned n = head.is_there && first < head.dim ? piece_of (first, head.dim) : 0;
         Words kept = fetch (in, head.at + first, n);
         float squares = 0;
 
-        for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
+        for (uint64_t d = first; d < head.dim && head.is_there; d += stride)
           {
             Piece x
-                = d == first ? widen (in, kept) : read (in, head.at + d, piece_of (d, shape.dim));
+                = d == first ? widen (in, kept) : read (in, head.at + d, piece_of (d, head.dim));
 
             for (unsigned i = 0; i < PIECE; i++)
               squares += x.at[i] * x.at[i];
           }
-        float scale
-            = 1.0f / sqrtf (lanes_sum (squares, shape.lanes) / (float)shape.dim + shape.eps);
+        float scale = 1.0f / sqrtf (lanes_sum (squares, shape.lanes) / (float)head.dim + shape.eps);
         if (first == 0 && head.is_there && !head.is_value)
           rstd[rstd_at (shape, head)] = scale;
-        for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
+        for (uint64_t d = first; d < head.dim && head.is_there; d += stride)
           {
-            n = piece_of (d, shape.dim);
+            n = piece_of (d, head.dim);
             Piece x = d == first ? widen (in, kept) : read (in, head.at + d, n);
             Piece w = gains_at (weight, fetch_weights (weight, d, n), shape.plus);
 
@@ -205,8 +224,8 @@ head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSu
 {
   const HeadNorm &shape = norm.shape;
   uint64_t first = threadIdx.x % shape.lanes * PIECE;
-  bool is_there = head.is_there && first < shape.dim;
-  unsigned n = !is_there ? 0 : plain ? (unsigned)PIECE : piece_of (first, shape.dim);
+  bool is_there = head.is_there && first < head.dim;
+  unsigned n = !is_there ? 0 : plain ? (unsigned)PIECE : piece_of (first, head.dim);
   Array weight = weight_of (head, norm.q, norm.k);
   float scale = is_there && !head.is_value ? norm.rstd[rstd_at (shape, head)] : 0.0f;
   Words douts = {}, ins = {}, weights = {};
@@ -222,7 +241,7 @@ head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSu
         w = gains_at (weight, weights, shape.plus);
   for (unsigned i = 0; i < PIECE; i++)
     products += g.at[i] * w.at[i] * (x.at[i] * scale);
-  float mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
+  float mean = lanes_sum (products, shape.lanes) / (float)head.dim;
   for (unsigned i = 0; i < PIECE; i++)
     {
       float normal = x.at[i] * scale, term = g.at[i] * normal;
@@ -297,9 +316,9 @@ head_norm_bwd (HeadNormBwd<false> norm)
 
         for (unsigned pass = 0; pass < 2; pass++)
           {
-            for (uint64_t d = first; d < shape.dim && head.is_there; d += stride)
+            for (uint64_t d = first; d < head.dim && head.is_there; d += stride)
               {
-                unsigned n = piece_of (d, shape.dim);
+                unsigned n = piece_of (d, head.dim);
                 Words douts = fetch (norm.dout, head.at + d, n);
                 Words ins = fetch (norm.in, head.at + d, n);
                 Piece g = widen (norm.dout, douts), x = widen (norm.in, ins);
@@ -316,7 +335,7 @@ head_norm_bwd (HeadNormBwd<false> norm)
                   write (norm.din, head.at + d, n, g);
               }
             if (pass == 0)
-              mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
+              mean = lanes_sum (products, shape.lanes) / (float)head.dim;
           }
       }
 }
@@ -326,7 +345,7 @@ head_norm_bwd (HeadNormBwd<false> norm)
 struct HeadTerm
 {
   HeadNormBwd<false> norm;
-  uint64_t first, count;
+  uint64_t first, count, dim;
 
   struct Row
   {
@@ -340,7 +359,7 @@ struct HeadTerm
     uint64_t head = first + row % count, at;
 
     row /= count;
-    at = row * norm.shape.width + head * norm.shape.dim + col;
+    at = row * norm.shape.width + head_at (norm.shape, head) + col;
     return { ::fetch (norm.dout, at, n), ::fetch (norm.in, at, n),
              norm.rstd[row * (norm.shape.heads + norm.shape.kv_heads) + head] };
   }
@@ -358,7 +377,7 @@ struct HeadTerm
 int
 launch_head_term (const HeadTerm &term, Array out, void *stream)
 {
-  Columns sums = columns_of (term.norm.shape.rows * term.count, term.norm.shape.dim, out, Array{});
+  Columns sums = columns_of (term.norm.shape.rows * term.count, term.dim, out, Array{});
 
   return EXEC_CUDA_LAUNCH (columns, shape_of_columns (sums), stream, sums, term);
 }
@@ -367,10 +386,11 @@ launch_head_term (const HeadTerm &term, Array out, void *stream)
 int
 launch_apart (const HeadNormBwd<false> &norm, Array dq, Array dk, void *stream)
 {
-  int code = launch_head_term ({ norm, 0, norm.shape.heads }, dq, stream);
+  int code = launch_head_term ({ norm, 0, norm.shape.heads, norm.shape.q_dim }, dq, stream);
 
   if (code == 0)
-    code = launch_head_term ({ norm, norm.shape.heads, norm.shape.kv_heads }, dk, stream);
+    code = launch_head_term ({ norm, norm.shape.heads, norm.shape.kv_heads, norm.shape.k_dim }, dk,
+                             stream);
   if (code != 0)
     return code;
   return EXEC_CUDA_LAUNCH (head_norm_bwd, shape_of_heads (norm.shape), stream, norm);
@@ -383,8 +403,9 @@ exec_cuda_head_norm (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   HeadNorm shape = head_norm_of (operands);
-  Array out = operands.rows_of (0, shape.dim), in = operands.rows_of (2, shape.dim);
-  Array q = operands.rows_of (3, shape.dim), k = operands.rows_of (4, shape.dim);
+  Array out = operands.rows_of (0, common_dim (shape)),
+        in = operands.rows_of (2, common_dim (shape));
+  Array q = operands.rows_of (3, shape.q_dim), k = operands.rows_of (4, shape.k_dim);
   float *rstd = operands.floats (1);
 
   if (operands.code != 0)
@@ -397,13 +418,14 @@ exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   HeadNorm shape = head_norm_of (operands);
-  Array din = operands.rows_of (0, shape.dim), dq = operands.rows_of (1, shape.dim);
-  Array dk = operands.rows_of (2, shape.dim), dout = operands.rows_of (3, shape.dim);
-  Array in = operands.rows_of (4, shape.dim), q = operands.rows_of (5, shape.dim);
-  Array k = operands.rows_of (6, shape.dim);
+  uint64_t dim = common_dim (shape);
+  Array din = operands.rows_of (0, dim), dq = operands.rows_of (1, shape.q_dim);
+  Array dk = operands.rows_of (2, shape.k_dim), dout = operands.rows_of (3, dim);
+  Array in = operands.rows_of (4, dim), q = operands.rows_of (5, shape.q_dim);
+  Array k = operands.rows_of (6, shape.k_dim);
   HeadNormBwd<false> norm = { shape, din, dout, in, q, k, operands.floats (7) };
   HeadNormBwd<true> plain = { shape, din, dout, in, q, k, norm.rstd };
-  RowParts parts = parts_of (operands, 8, shape.rows, shape.dim);
+  RowParts parts = parts_of (operands, 8, shape.rows, shape.q_dim);
   unsigned lanes = (unsigned)at_most (lanes_of_row (shape), THREADS);
   Shape launch = shape_of_blocks (parts.count, (lanes + WARP - 1) / WARP * WARP);
   int code = operands.code;
@@ -412,7 +434,7 @@ exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream)
     return code;
   if (dq.at == NULL) /* without weights: no sums over rows */
     return EXEC_CUDA_LAUNCH (head_norm_bwd, shape_of_heads (shape), stream, norm);
-  if (parts.count == 0 || shape.dim > WARP * PIECE)
+  if (parts.count == 0 || shape.q_dim != shape.k_dim || shape.q_dim > WARP * PIECE)
     return launch_apart (norm, dq, dk, stream);
   if (is_plain (din) && is_plain (dout) && is_plain (in) && is_plain (q) && is_plain (k))
     code = EXEC_CUDA_LAUNCH (head_norm_bwd_parts, launch, stream, plain, parts);
