@@ -272,7 +272,7 @@ find_out (AdviseScorer *self, Scoring *s)
  * stages come first, as they are the fullest: the first holds most micro batches, and the last has
  * the loss. */
 static gboolean
-stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
+stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s, guint64 *out_live)
 {
   for (guint i = 0; i < stages->n; i++)
     {
@@ -280,8 +280,8 @@ stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
       const PlanSchedule *schedule = advise_stages_lower (stages, s->of, stage, NULL);
       if (!schedule)
         return FALSE;
-      const guint64 least = sim_measure_least_bytes (schedule, s->of->stack);
-      s->known.memory_bytes = MAX (s->known.memory_bytes, least);
+      out_live[stage] = sim_measure_least_bytes (schedule, s->of->stack);
+      s->known.memory_bytes = MAX (s->known.memory_bytes, out_live[stage]);
       if (!matters (self, s))
         return FALSE;
     }
@@ -295,7 +295,8 @@ find_out_stages (AdviseScorer *self, Scoring *s)
 {
   g_auto (AdviseStages) stages = { 0 }, whole = { 0 };
   advise_stages_start (&stages, s->of, TRUE);
-  if (!stages_may_fit (self, &stages, s)
+  g_autofree guint64 *live = g_new0 (guint64, stages.n);
+  if (!stages_may_fit (self, &stages, s, live)
       || !advise_stages_finish (&stages, self->input, s->of, NULL))
     return FALSE;
   guint64 resting = 0;
@@ -307,7 +308,7 @@ find_out_stages (AdviseScorer *self, Scoring *s)
     resting = MAX (resting, sim_measure_resting_bytes (stages.schedules[i], s->of->stack));
   const guint64 enough = takable_bytes (self, s, resting);
   advise_stages_start (&whole, s->of, FALSE);
-  const guint fullest = advise_stages_memory (&whole, self->input, s->of, n_steps, enough,
+  const guint fullest = advise_stages_memory (&whole, self->input, s->of, live, n_steps, enough,
                                               &s->known.memory_bytes, NULL);
   s->known.is_whole = fullest < stages.n && s->known.memory_bytes <= enough;
   s->known.resting = s->known.is_whole

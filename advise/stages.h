@@ -59,10 +59,12 @@ gboolean advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTr
 gint64 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps);
 
 /* The device bytes of the fullest stage of a pipeline that was only started, after so many steps.
- * Returns which stage that is, or n where it cannot be found. Stages are lowered one by one; once
- * one takes more than `enough_bytes`, it may return that stage and any bytes above. */
+ * Returns which stage that is, the first of equal ones, or n where it cannot be found. `live` are
+ * the stages' sim_measure_least_bytes: stages are lowered one by one, those with most live bytes
+ * first, until no other can be the fullest, by what an allocator may hold besides. Once one takes
+ * more than `enough_bytes`, it may return that stage and any bytes above. */
 guint advise_stages_memory (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
-                            guint n_steps, guint64 enough_bytes, guint64 *out_bytes,
-                            GError **error);
+                            const guint64 *live, guint n_steps, guint64 enough_bytes,
+                            guint64 *out_bytes, GError **error);
 
 G_END_DECLS

@@ -3,6 +3,7 @@
  * which forward and backward pass waits for which exchange. */
 #include "config.h"
 
+#include "advise/stages.h"
 #include "planner/plan/stages.h"
 #include "planner/schedule/check-stages.h"
 #include "planner/schedule/meter.h"
@@ -368,6 +369,37 @@ START_TEST (the_fast_simulation_equals_that_of_all_ops)
 }
 END_TEST
 
+/* Of the stages that an allocator is run for the fullest one is the fullest of all. */
+START_TEST (the_fullest_stage_is_found)
+{
+  g_auto (Pipeline) p = { 0 };
+  g_auto (AdviseStages) stages = { 0 };
+  pipeline_init (&p, (guint)_i * 2 + 1, _i % 3 == 0);
+  const AdviseInput input = { .model = p.model, .cluster = p.cluster };
+  const SimPipeline pipeline = { (const PlanSchedule *const *)p.schedules, p.n };
+  PlanTrace *traces[MOST_STAGES];
+  guint64 live[MOST_STAGES], bytes;
+  guint fullest = 0, n_steps;
+  ck_assert (
+      sim_run_stages (&pipeline, (const SimCost *const *)p.costs, p.of->stack, traces, NULL, NULL));
+  for (guint i = 0; i < p.n; i++)
+    {
+      live[i] = sim_measure_least_bytes (p.schedules[i], p.of->stack);
+      if (traces[i]->memory.device > traces[fullest]->memory.device)
+        fullest = i;
+    }
+  ck_assert_int_ge (
+      sim_measure_stages_step (&pipeline, (const SimCost *const *)p.costs, FALSE, &n_steps), 0);
+  advise_stages_start (&stages, p.of, FALSE);
+  ck_assert_uint_eq (
+      advise_stages_memory (&stages, &input, p.of, live, n_steps, G_MAXUINT64, &bytes, NULL),
+      fullest);
+  ck_assert_uint_eq (bytes, traces[fullest]->memory.device);
+  for (guint i = 0; i < p.n; i++)
+    plan_trace_free (traces[i]);
+}
+END_TEST
+
 /* The next exchange with that stage, leaving out those of gradients of shared embeddings. */
 static const PlanOp *
 next_trade (PlanCursor *cursor, const PlanSchedule *schedule, guint peer)
@@ -548,6 +580,7 @@ main (void)
   tcase_add_test (tcase, later_stages_reduce_when_their_stack_does);
   test_add_share (tcase, a_step_takes_what_the_oracle_says, 200);
   test_add_share (tcase, the_fast_simulation_equals_that_of_all_ops, 60);
+  test_add_share (tcase, the_fullest_stage_is_found, 120);
   test_add_share (tcase, stages_compute_what_one_does, 40);
   test_add_share (tcase, what_is_sent_is_received, 40);
   test_add_share (tcase, every_stage_issues_alike, 40);
