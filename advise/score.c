@@ -18,6 +18,9 @@ typedef struct
   guint64 memory_bytes; /* lower bound */
   guint64 resting;      /* the part that stays between steps; known once there was a schedule */
   gboolean is_whole;    /* time and memory are exact */
+  /* Of a pipeline whose time is known: */
+  guint n_steps;       /* simulated */
+  const guint64 *live; /* the peak of live bytes of each stage; belongs to the scorer */
 } Known;
 
 /* Device bytes, without communicators, of plans that differ only in costs and groups. */
@@ -43,6 +46,7 @@ struct _AdviseScorer
   GMutex lock;
   GHashTable *scores; /* distilled Plan -> Known */
   GHashTable *helds;  /* distilled Plan -> Held */
+  GPtrArray *lives;   /* see Known */
   AdviseFloors *floors;
   Shared *recent[RECENT];
   guint n_shared; /* number of schedules shared so far */
@@ -59,6 +63,7 @@ advise_scorer_new (const AdviseInput *input, double p_fits)
   self->scores
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
   self->helds = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->lives = g_ptr_array_new_with_free_func (g_free);
   self->floors = advise_floors_new (input);
   return self;
 }
@@ -84,6 +89,7 @@ advise_scorer_free (AdviseScorer *self)
     return;
   for (guint i = 0; i < RECENT; i++)
     release (self->recent[i]);
+  g_ptr_array_unref (self->lives);
   g_hash_table_unref (self->helds);
   g_hash_table_unref (self->scores);
   advise_floors_free (self->floors);
@@ -288,33 +294,56 @@ stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s, guint64 *o
   return TRUE;
 }
 
-/* Does for a pipeline what find_out does: every stage has to fit, and the step is that of all
- * stages. */
+/* Finds the step time of a pipeline, and what its memory follows from. FALSE: it can no longer be
+ * an answer, and was not simulated. */
 static gboolean
-find_out_stages (AdviseScorer *self, Scoring *s)
+find_time_of_stages (AdviseScorer *self, Scoring *s)
 {
-  g_auto (AdviseStages) stages = { 0 }, whole = { 0 };
+  g_auto (AdviseStages) stages = { 0 };
   advise_stages_start (&stages, s->of, TRUE);
-  g_autofree guint64 *live = g_new0 (guint64, stages.n);
+  guint64 *live = g_new0 (guint64, stages.n);
+  g_mutex_lock (&self->lock);
+  g_ptr_array_add (self->lives, live);
+  g_mutex_unlock (&self->lock);
   if (!stages_may_fit (self, &stages, s, live)
       || !advise_stages_finish (&stages, self->input, s->of, NULL))
     return FALSE;
+  s->known.live = live;
+  s->known.time_ns = advise_stages_time (&stages, s->of, &s->known.n_steps);
   guint64 resting = 0;
-  guint n_steps;
-  s->known.time_ns = advise_stages_time (&stages, s->of, &n_steps);
-  if (s->known.time_ns < 0 || !matters (self, s))
-    return TRUE;
   for (guint i = 0; i < stages.n; i++)
     resting = MAX (resting, sim_measure_resting_bytes (stages.schedules[i], s->of->stack));
-  const guint64 enough = takable_bytes (self, s, resting);
-  advise_stages_start (&whole, s->of, FALSE);
-  const guint fullest = advise_stages_memory (&whole, self->input, s->of, live, n_steps, enough,
-                                              &s->known.memory_bytes, NULL);
-  s->known.is_whole = fullest < stages.n && s->known.memory_bytes <= enough;
-  s->known.resting = s->known.is_whole
-                         ? sim_measure_resting_bytes (stages.schedules[fullest], s->of->stack)
-                         : resting;
+  s->known.resting = resting;
   return TRUE;
+}
+
+/* Finds how much memory the fullest stage needs, as far as it matters. */
+static void
+find_memory_of_stages (AdviseScorer *self, Scoring *s)
+{
+  g_auto (AdviseStages) stages = { 0 };
+  const guint64 enough = takable_bytes (self, s, s->known.resting);
+  advise_stages_start (&stages, s->of, FALSE);
+  const guint fullest
+      = advise_stages_memory (&stages, self->input, s->of, s->known.live, s->known.n_steps, enough,
+                              &s->known.memory_bytes, NULL);
+  s->known.is_whole = fullest < stages.n && s->known.memory_bytes <= enough;
+  if (s->known.is_whole)
+    s->known.resting = sim_measure_resting_bytes (stages.schedules[fullest], s->of->stack);
+}
+
+/* Does for a pipeline what find_out does: every stage has to fit, and the step is that of all
+ * stages. Memory takes longest to find, and so is left for when no other plan may be faster. */
+static gboolean
+find_out_stages (AdviseScorer *self, Scoring *s)
+{
+  const gboolean is_timed = s->known.time_ns >= 0;
+  if (!is_timed && !find_time_of_stages (self, s))
+    return FALSE;
+  if (s->known.time_ns >= 0 && matters (self, s)
+      && (is_timed || !s->inquiry || !plan_inquiry_comes_later (s->inquiry, s->known.time_ns)))
+    find_memory_of_stages (self, s);
+  return !is_timed;
 }
 
 static gboolean

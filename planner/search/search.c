@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Branch and bound over the blocks of a space. All blocks are bounded roughly first
- * (bound_block) and sorted; threads then take the best block, refine its bound, filter its
- * points by rules and bounds (filter_point), and score the candidates that are left. A plan is
- * dropped only where a lower bound, or its own score, shows that it can be no answer
- * (is_too_slow, is_beaten), so the order of work changes how much is simulated and not what is
- * found. */
+ * (bound_block) and wait in the order of their bounds. Threads take the best block and do what is
+ * due: refine its bound, filter its points by rules and bounds (filter_point), or score the best of
+ * the candidates that are left; the block then waits again, by its new bound. A plan is dropped
+ * only where a lower bound, or its own score, shows that it can be no answer (is_too_slow,
+ * is_beaten), so the order of work changes how much is simulated and not what is found. */
 #include "config.h"
 
 #include "planner/search/search.h"
@@ -17,17 +17,20 @@
 typedef struct
 {
   guint64 point, memory_bytes; /* lower bound */
-  gint64 time_ns;              /* lower bound */
+  gint64 time_ns;              /* lower bound, */
+  gboolean is_timed;           /* or the step time */
 } Candidate;
 
-/* A block of points (see plan_space_block_size). */
+/* A block of points (see plan_space_block_size), or what is left of it. */
 typedef struct
 {
   guint64 index;
+  guint64 first; /* its first legal point */
   gint64 least;  /* lower bound of the time of all its plans, or of their memory in a search for the
                     least */
   guint64 bytes; /* lower bound of their memory */
-  gboolean is_rough; /* the bound can be improved by more work */
+  gboolean is_rough;  /* the bound can be improved by more work */
+  GArray *candidates; /* Candidate: those that are left, best last; NULL: it is not filtered yet */
 } Block;
 
 /* The step times that decide whether a plan can be an answer. */
@@ -42,14 +45,13 @@ typedef struct
   const PlanSearch *search;
   PlanSearchResult *result;
   PlanLean lean;     /* the leanest choices of the space */
-  GArray *blocks;    /* Block: those not excluded, best first */
-  GQueue candidates; /* GArray of Candidate, best last: one array per filtered block */
+  GSequence *blocks; /* Block: those that wait, best first */
   GArray *too_big;   /* Candidate: those that do not fit but may as slim plans (plan_space_slim) */
   gboolean is_slim;  /* candidates stand for slim plans */
   GMutex lock;
-  GCond looked_into; /* signalled whenever a thread is done with a block */
-  guint n_looking;   /* threads that filter or refine a block now */
-  guint64 next, end; /* range of the blocks that no thread has taken */
+  GCond is_done;     /* signalled whenever a thread is done with a block */
+  guint n_working;   /* threads that are at work on a block, which may have to wait again */
+  guint64 next, end; /* range of the blocks that are not bounded yet */
   Mark mark;
   gboolean is_stopped;
 } Work;
@@ -58,8 +60,9 @@ struct _PlanInquiry
 {
   Work *work;
   Candidate candidate;
-  guint64 *decided; /* the counter of the reason why the plan was excluded before its simulation;
-                       NULL: it was not excluded */
+  guint64 *decided;  /* the counter of the reason why the plan was excluded before its simulation;
+                        NULL: it was not excluded */
+  gboolean is_later; /* it is to be scored to the end later */
 };
 
 void
@@ -80,8 +83,22 @@ compare_candidates (gconstpointer a, gconstpointer b)
   return x->point < y->point ? -1 : x->point > y->point;
 }
 
+static void
+block_free (gpointer data)
+{
+  Block *block = data;
+  g_clear_pointer (&block->candidates, g_array_unref);
+  g_free (block);
+}
+
+static void
+free_waiting (gpointer block, gpointer unused)
+{
+  block_free (block);
+}
+
 static int
-compare_blocks (gconstpointer a, gconstpointer b)
+compare_blocks (gconstpointer a, gconstpointer b, gpointer unused)
 {
   const Block *x = a, *y = b;
   if (x->least != y->least)
@@ -145,21 +162,27 @@ is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
          || (double)time_ns > (double)mark->best_ns * s->front;
 }
 
-/* The first legal plan of a block. `one` is any plan of the block. */
+/* Whether there is a legal plan at a point. */
 static gboolean
-first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_resolved)
+legal_at (const PlanSearch *s, guint64 point, Plan *out_resolved)
+{
+  Plan plan;
+  return plan_space_at (s->space, point, &plan)
+         && plan_resolve (&plan, s->model, s->cluster, out_resolved, NULL)
+         && plan_space_admits (s->space, out_resolved);
+}
+
+/* Finds the first legal plan of a block. `one` is any plan of the block. */
+static gboolean
+first_legal (const PlanSearch *s, guint64 block, const Plan *one, guint64 *out_point,
+             Plan *out_resolved)
 {
   const guint64 size = plan_space_block_size (s->space);
   if (!plan_resolve_block (one, s->model, s->cluster))
     return FALSE;
-  for (guint64 point = block * size; point < (block + 1) * size; point++)
-    {
-      Plan plan;
-      if (plan_space_at (s->space, point, &plan)
-          && plan_resolve (&plan, s->model, s->cluster, out_resolved, NULL)
-          && plan_space_admits (s->space, out_resolved))
-        return TRUE;
-    }
+  for (*out_point = block * size; *out_point < (block + 1) * size; ++*out_point)
+    if (legal_at (s, *out_point, out_resolved))
+      return TRUE;
   return FALSE;
 }
 
@@ -186,8 +209,9 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
   const PlanSearch *s = work->search;
   const guint64 size = plan_space_block_size (s->space);
   Plan plan, resolved;
+  guint64 first = 0;
   plan_space_at (s->space, index * size, &plan);
-  if (!s->minimizes_memory && !first_legal (s, index, &plan, &resolved))
+  if (!s->minimizes_memory && !first_legal (s, index, &plan, &first, &resolved))
     {
       counts->by_rule += size;
       return FALSE;
@@ -200,16 +224,15 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
       return FALSE;
     }
   if (!s->minimizes_memory)
-    *out = (Block){ index, block_floor_ns (s, &resolved, 0), bytes, TRUE };
+    *out = (Block){ index, first, block_floor_ns (s, &resolved, 0), bytes, TRUE, NULL };
   return TRUE;
 }
 
 static void
 refine_block (const PlanSearch *s, Block *block)
 {
-  Plan plan, resolved;
-  plan_space_at (s->space, block->index * plan_space_block_size (s->space), &plan);
-  if (first_legal (s, block->index, &plan, &resolved))
+  Plan resolved;
+  if (legal_at (s, block->first, &resolved))
     block->least = MAX (block->least, block_floor_ns (s, &resolved, G_MAXINT64));
   block->is_rough = FALSE;
 }
@@ -233,6 +256,21 @@ add_counts (Work *work, const PlanSearchResult *counts)
   work->result->by_bound += counts->by_bound;
 }
 
+/* Lets a block wait. The caller holds the lock. */
+static void
+put (Work *work, Block *block)
+{
+  g_sequence_insert_sorted (work->blocks, block, compare_blocks, NULL);
+}
+
+/* The best of the blocks that wait; NULL where none does. The caller holds the lock. */
+static Block *
+first_waiting (const Work *work)
+{
+  GSequenceIter *first = g_sequence_get_begin_iter (work->blocks);
+  return g_sequence_iter_is_end (first) ? NULL : g_sequence_get (first);
+}
+
 static gpointer
 bound_thread (gpointer data)
 {
@@ -246,7 +284,8 @@ bound_thread (gpointer data)
         g_array_append_val (kept, block);
     }
   g_mutex_lock (&work->lock);
-  g_array_append_vals (work->blocks, kept->data, kept->len);
+  for (guint i = 0; i < kept->len; i++)
+    put (work, g_memdup2 (&g_array_index (kept, Block, i), sizeof (Block)));
   add_counts (work, &counts);
   g_mutex_unlock (&work->lock);
   return NULL;
@@ -443,6 +482,21 @@ plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes)
   return !self->decided;
 }
 
+gboolean
+plan_inquiry_comes_later (PlanInquiry *self, gint64 time_ns)
+{
+  Work *work = self->work;
+  if (work->search->minimizes_memory)
+    return FALSE;
+  self->candidate.time_ns = time_ns;
+  self->candidate.is_timed = TRUE;
+  g_mutex_lock (&work->lock);
+  const Block *next = first_waiting (work);
+  self->is_later = next && next->least < time_ns;
+  g_mutex_unlock (&work->lock);
+  return self->is_later;
+}
+
 guint64
 plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
 {
@@ -462,26 +516,6 @@ plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
     }
   g_mutex_unlock (&self->work->lock);
   return enough;
-}
-
-/* The next candidate that is worth scoring; FALSE when there is none at present. */
-static gboolean
-take_candidate (Work *work, Candidate *out)
-{
-  for (GArray *first; !work->is_stopped && (first = g_queue_peek_head (&work->candidates));)
-    {
-      if (first->len == 0)
-        {
-          g_array_unref (g_queue_pop_head (&work->candidates));
-          continue;
-        }
-      *out = g_array_index (first, Candidate, first->len - 1);
-      g_array_set_size (first, first->len - 1);
-      if (!is_beaten (work, out))
-        return TRUE;
-      work->result->by_bound++;
-    }
-  return FALSE;
 }
 
 static void
@@ -515,6 +549,18 @@ score_plan (const PlanSearch *s, const Plan *plan, PlanInquiry *inquiry, PlanFou
   return ok;
 }
 
+/* Lets a candidate whose step time is known by now wait as a block by itself. */
+static void
+put_again (Work *work, const Candidate *candidate)
+{
+  const Block block = { .index = candidate->point / plan_space_block_size (work->search->space),
+                        .least = candidate->time_ns,
+                        .candidates = g_array_new (FALSE, FALSE, sizeof (Candidate)) };
+  g_array_append_vals (block.candidates, candidate, 1);
+  put (work, g_memdup2 (&block, sizeof block));
+}
+
+/* Scores a candidate, unless others have beaten it. */
 static void
 score (Work *work, const Candidate *candidate)
 {
@@ -523,6 +569,11 @@ score (Work *work, const Candidate *candidate)
   PlanInquiry inquiry = start, other = start;
   PlanFound found = { .point = candidate->point }, leaner = found;
   Plan plan, slim;
+  if (is_beaten (work, candidate))
+    {
+      ++*(candidate->is_timed ? &work->result->by_simulation : &work->result->by_bound);
+      return;
+    }
   g_mutex_unlock (&work->lock);
   plan_space_at (s->space, found.point, &plan);
   const gboolean may_slim = plan_space_slim (s->space, &plan, &slim) && !work->is_slim;
@@ -535,62 +586,64 @@ score (Work *work, const Candidate *candidate)
       ok = TRUE;
     }
   g_mutex_lock (&work->lock);
-  if (may_slim && !s->minimizes_memory
-      && (inquiry.decided == &work->result->by_memory
-          || found.score.memory_bytes > s->memory_bytes))
+  if (inquiry.is_later)
+    put_again (work, &inquiry.candidate);
+  else if (may_slim && !s->minimizes_memory
+           && (inquiry.decided == &work->result->by_memory
+               || found.score.memory_bytes > s->memory_bytes))
     g_array_append_val (work->too_big, *candidate);
   else
     note_score (&inquiry, &found, ok);
 }
 
-/* Puts a block back among those that no thread has taken, in the order of its new bound. */
+/* Scores the best candidate of a filtered block; the others wait on. */
 static void
-put_back (Work *work, const Block *block)
+score_best (Work *work, Block *block)
 {
-  guint at = (guint)--work->next;
-  for (; at + 1 < work->blocks->len; at++)
+  GArray *left = block->candidates;
+  const Candidate best = g_array_index (left, Candidate, left->len - 1);
+  g_array_set_size (left, left->len - 1);
+  if (left->len > 0)
     {
-      const Block *next = &g_array_index (work->blocks, Block, at + 1);
-      if (compare_blocks (block, next) <= 0)
-        break;
-      g_array_index (work->blocks, Block, at) = *next;
+      block->least = g_array_index (left, Candidate, left->len - 1).time_ns;
+      put (work, block);
     }
-  g_array_index (work->blocks, Block, at) = *block;
+  else
+    block_free (block);
+  score (work, &best);
 }
 
-/* Takes the next block. A rough bound is refined first, and the block is filtered when its turn
- * comes again. */
+/* Refines the bound of a block or, where that is done, filters it. */
 static void
-look_into_next (Work *work, Bounds *bounds)
+look_into_block (Work *work, Block *block, Bounds *bounds)
 {
-  Block block = g_array_index (work->blocks, Block, work->next++);
-  const Candidate best = { 0, block.bytes, block.least };
+  const Candidate best = { .memory_bytes = block->bytes, .time_ns = block->least };
   const Mark mark = work->mark;
   PlanSearchResult counts = { 0 };
-  GArray *candidates = NULL;
   if (is_beaten (work, &best)) /* the best that a plan of the block could be */
     {
       work->result->by_bound += plan_space_block_size (work->search->space);
+      block_free (block);
       return;
     }
-  work->n_looking++;
   g_mutex_unlock (&work->lock);
-  const gboolean is_refined = block.is_rough;
-  if (is_refined)
-    refine_block (work->search, &block);
+  if (block->is_rough)
+    refine_block (work->search, block);
   else
-    candidates = look_into (work->search, &mark, &block, bounds, &counts);
+    block->candidates = look_into (work->search, &mark, block, bounds, &counts);
+  const GArray *left = block->candidates;
+  if (left && left->len > 0)
+    block->least = g_array_index (left, Candidate, left->len - 1).time_ns;
   g_mutex_lock (&work->lock);
-  work->n_looking--;
-  if (is_refined)
-    put_back (work, &block);
+  if (left && left->len == 0)
+    block_free (block);
   else
-    g_queue_push_tail (&work->candidates, candidates);
+    put (work, block);
   add_counts (work, &counts);
-  g_cond_broadcast (&work->looked_into);
 }
 
-/* Scores candidates. Where there are none, filters the next block, or waits for threads that do. */
+/* Takes the best block and works on it, again and again. Where none waits, waits for threads that
+ * are still at work on one. */
 static gpointer
 score_thread (gpointer data)
 {
@@ -598,29 +651,36 @@ score_thread (gpointer data)
   g_autoptr (GArray) memory = g_array_new (FALSE, FALSE, sizeof (Bound));
   g_autoptr (GArray) time = g_array_new (FALSE, FALSE, sizeof (Bound));
   Bounds bounds = { memory, time };
-  Candidate candidate;
   g_mutex_lock (&work->lock);
   while (!work->is_stopped)
-    if (take_candidate (work, &candidate))
-      score (work, &candidate);
-    else if (work->next < work->end)
-      look_into_next (work, &bounds);
-    else if (work->n_looking > 0)
-      g_cond_wait (&work->looked_into, &work->lock);
-    else
-      break;
-  g_cond_broadcast (&work->looked_into); /* after a stop nobody waits */
+    {
+      Block *block = first_waiting (work);
+      if (!block && work->n_working == 0)
+        break;
+      if (!block)
+        {
+          g_cond_wait (&work->is_done, &work->lock);
+          continue;
+        }
+      g_sequence_remove (g_sequence_get_begin_iter (work->blocks));
+      work->n_working++;
+      if (block->candidates)
+        score_best (work, block);
+      else
+        look_into_block (work, block, &bounds);
+      work->n_working--;
+      g_cond_broadcast (&work->is_done);
+    }
+  g_cond_broadcast (&work->is_done); /* after a stop nobody waits */
   g_mutex_unlock (&work->lock);
   return NULL;
 }
 
 static void
-run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
+run_threads (Work *work, GThreadFunc function)
 {
   const guint n = MAX (work->search->threads, 1);
   g_autofree GThread **threads = g_new (GThread *, n);
-  work->next = first;
-  work->end = end;
   for (guint i = 0; i < n; i++)
     threads[i] = g_thread_new ("search", function, work);
   for (guint i = 0; i < n; i++)
@@ -631,10 +691,10 @@ run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
 static void
 run_blocks (Work *work, guint64 first, guint64 end)
 {
-  g_array_set_size (work->blocks, 0);
-  run_threads (work, bound_thread, first, end);
-  g_array_sort (work->blocks, compare_blocks);
-  run_threads (work, score_thread, 0, work->blocks->len);
+  work->next = first;
+  work->end = end;
+  run_threads (work, bound_thread);
+  run_threads (work, score_thread);
 }
 
 /* Scores the slim plans of points whose plans do not fit: these take no less time than those. */
@@ -642,9 +702,13 @@ static void
 run_slim (Work *work)
 {
   work->is_slim = TRUE;
-  g_array_sort (work->too_big, compare_candidates);
-  g_queue_push_tail (&work->candidates, g_array_ref (work->too_big));
-  run_threads (work, score_thread, 0, 0);
+  for (guint i = 0; i < work->too_big->len; i++)
+    {
+      Candidate slim = g_array_index (work->too_big, Candidate, i);
+      slim.memory_bytes = 0;
+      put_again (work, &slim);
+    }
+  run_threads (work, score_thread);
 }
 
 /* Drops found plans that are neither plain nor among the best, because threads in another order
@@ -664,17 +728,15 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   const guint64 plain = plan_space_n_plain_blocks (self->space);
   *out_result = (PlanSearchResult){ .total = plan_space_size (self->space) };
   out_result->found = g_array_new (FALSE, FALSE, sizeof (PlanFound));
-  g_autoptr (GArray) blocks = g_array_new (FALSE, FALSE, sizeof (Block));
   g_autoptr (GArray) too_big = g_array_new (FALSE, FALSE, sizeof (Candidate));
   Work work = { .search = self,
                 .result = out_result,
                 .lean = lean_of (self->space),
-                .blocks = blocks,
+                .blocks = g_sequence_new (NULL),
                 .too_big = too_big,
                 .mark = { G_MAXINT64, G_MAXINT64, TRUE } };
-  g_queue_init (&work.candidates);
   g_mutex_init (&work.lock);
-  g_cond_init (&work.looked_into);
+  g_cond_init (&work.is_done);
   run_blocks (&work, 0, plain);
   /* Points that are not plain, and slim plans, are answers only if they are among the K best. */
   const guint n_plain = out_result->found->len;
@@ -683,8 +745,9 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
     run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));
   if (!work.is_stopped)
     run_slim (&work);
-  g_queue_clear_full (&work.candidates, (GDestroyNotify)g_array_unref);
-  g_cond_clear (&work.looked_into);
+  g_sequence_foreach (work.blocks, free_waiting, NULL);
+  g_sequence_free (work.blocks);
+  g_cond_clear (&work.is_done);
   g_mutex_clear (&work.lock);
   drop_found_by_chance (&work, n_plain);
   g_array_sort (out_result->found, compare_found);

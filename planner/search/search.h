@@ -31,6 +31,11 @@ gboolean plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns);
  * be an answer. */
 gboolean plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes);
 
+/* Tells the search the exact step time, once more work is needed for the plan's memory alone. TRUE:
+ * others that may be faster come first. The scoring function then returns FALSE and is called again
+ * later, if the plan can still be an answer. */
+gboolean plan_inquiry_comes_later (PlanInquiry *self, gint64 time_ns);
+
 /* The most memory with which a plan of that step time can still be an answer. */
 guint64 plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns);
 
