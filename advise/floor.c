@@ -31,39 +31,13 @@
 
 #include "advise/floor.h"
 
+#include "advise/floor-work.h"
 #include "advise/predict.h"
-#include "advise/serial.h"
 #include "planner/lower/lower.h"
 #include "planner/plan/stages.h"
-#include "planner/schedule/echo.h"
 #include "planner/search/bound.h"
 #include "planner/search/detour.h"
 #include "planner/search/search.h"
-#include "sim/fast/slowdown-bound.h"
-
-/* The time for which the host and each stream are busy, and the part of it that accumulates
- * gradients. Values may be added and multiplied. */
-enum
-{
-  WORK_HOST,
-  WORK_ADDING,        /* accumulating gradients: time of the compute stream, */
-  WORK_ADDING_LAUNCH, /* time of the host, */
-  WORK_N_ADDING,      /* and the number of ops */
-  WORK_COPYING,       /* copies of gathered weights, and of gradients into their buckets */
-  WORK_AWAITED, /* collectives of the tensor-parallel stream for which compute waits at once */
-  WORK_SERIAL,  /* see advise_serial_ns */
-  WORK_PERIOD,  /* the simulated time of a step; 0 where it was not simulated */
-  WORK_STREAMS,
-  WORK_N = WORK_STREAMS + PLAN_N_STREAMS,
-};
-
-typedef struct
-{
-  gint64 of[WORK_N];
-  SimSlowdown chain;          /* compute and awaited collectives, but not accumulating gradients */
-  SimSlowdown gather, reduce; /* collectives between data-parallel ranks */
-  gint64 trade_ns;            /* the quickest trade with another stage; 0: there is none */
-} Work;
 
 /* The gathers and reductions of a micro batch, by stream. */
 typedef struct
@@ -82,7 +56,7 @@ struct _AdviseFloors
 {
   const AdviseInput *input;
   GMutex lock;
-  GHashTable *micro_batches; /* relaxed Plan -> Work */
+  GHashTable *micro_batches; /* relaxed Plan -> AdviseFloorWork */
   GHashTable *exchanges;     /* distilled Plan -> Exchange */
   GHashTable *onces;         /* Plan with few micro batches -> Once */
 };
@@ -113,139 +87,6 @@ advise_floors_free (AdviseFloors *self)
   g_free (self);
 }
 
-/* The sum of `a` and `times` times `b`. Only the trade's time is that of `a`: it is the time of one
- * op, not a sum. */
-static Work
-add (const Work *a, const Work *b, gint64 times)
-{
-  Work sum = *a;
-  for (guint i = 0; i < WORK_N; i++)
-    sum.of[i] += times * b->of[i];
-  sim_slowdown_join (&sum.chain, &b->chain, times);
-  sim_slowdown_join (&sum.gather, &b->gather, times);
-  sim_slowdown_join (&sum.reduce, &b->reduce, times);
-  return sum;
-}
-
-static gboolean
-adds_gradients (const PlanSchedule *schedule, const PlanOp *op)
-{
-  return op->kind == PLAN_OP_ACCUMULATE
-         && plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_ACCUMULATE_out].array)
-                    ->category
-                == PLAN_CATEGORY_MAIN_GRADS;
-}
-
-/* Whether an op copies gathered weights to where kernels read them, or gradients into a bucket. */
-static gboolean
-copies_exchanged (const PlanSchedule *schedule, const PlanOp *op)
-{
-  if (op->kind != PLAN_OP_CAST || op->stream != PLAN_STREAM_COMPUTE)
-    return FALSE;
-  const PlanCategory category
-      = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_CAST_out].array)->category;
-  return category == PLAN_CATEGORY_GATHERED || category == PLAN_CATEGORY_GRAD_BUCKETS;
-}
-
-/* Whether an op is a collective that begins when all compute issued so far is over, and for which
- * compute then waits. */
-static gboolean
-is_awaited (const PlanSchedule *schedule, guint node)
-{
-  const PlanOp *op = plan_schedule_node (schedule, node);
-  if (op->stream != PLAN_STREAM_TENSOR || op->n_waits == 0
-      || node + 1 == plan_schedule_n_nodes (schedule))
-    return FALSE;
-  const PlanOp *next = plan_schedule_node (schedule, node + 1);
-  return next->kind == PLAN_OP_WAIT && next->stream == PLAN_STREAM_COMPUTE && next->n_waits > 0
-         && next->waits[0].array == op->record.array;
-}
-
-static SimSlowdown *
-slowdown_of (const PlanOp *op, gboolean awaited, Work *work)
-{
-  if (op->stream == PLAN_STREAM_COMPUTE || awaited)
-    return &work->chain;
-  return op->stream == PLAN_STREAM_GATHER   ? &work->gather
-         : op->stream == PLAN_STREAM_REDUCE ? &work->reduce
-                                            : NULL;
-}
-
-static void
-note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 times, Work *work)
-{
-  const PlanOp *op = plan_schedule_node (schedule, node);
-  if (op->kind == PLAN_OP_TRADE) /* A trade's cost is kept by itself: the number of trades per micro
-                                    batch is not the same in short steps and long ones. */
-    {
-      const gint64 ns = sim_cost_ns (cost, node);
-      work->trade_ns = work->trade_ns == 0 ? ns : MIN (work->trade_ns, ns);
-      return;
-    }
-  const gint64 ns = times * sim_cost_ns (cost, node);
-  const gint64 launch_ns = times * sim_cost_launch_ns (cost, node);
-  const gboolean awaited = is_awaited (schedule, node);
-  work->of[WORK_AWAITED] += awaited ? ns : 0;
-  work->of[WORK_COPYING] += copies_exchanged (schedule, op) ? ns : 0;
-  work->of[WORK_STREAMS + op->stream] += ns;
-  work->of[WORK_HOST] += launch_ns;
-  if (!adds_gradients (schedule, op))
-    {
-      SimSlowdown *slowdown = slowdown_of (op, awaited, work);
-      if (slowdown && ns > 0)
-        sim_slowdown_add (slowdown, sim_cost_load (cost, node), times, ns);
-      return;
-    }
-  work->of[WORK_ADDING] += ns;
-  work->of[WORK_ADDING_LAUNCH] += launch_ns;
-  work->of[WORK_N_ADDING] += times;
-}
-
-/* The cost of an op for advise_serial_ns. Accumulating gradients is left out, as some plans do less
- * of it than the relaxed one. */
-static gboolean
-serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 *out_ns,
-             gint64 *out_launch_ns)
-{
-  const PlanOp *op = plan_schedule_node (schedule, node);
-  if (op->kind == PLAN_OP_TRADE || adds_gradients (schedule, op))
-    return FALSE;
-  const gboolean is_in_chain = op->stream == PLAN_STREAM_COMPUTE || is_awaited (schedule, node);
-  *out_ns = is_in_chain ? sim_cost_ns (cost, node) : 0;
-  *out_launch_ns = sim_cost_launch_ns (cost, node);
-  return TRUE;
-}
-
-/* Notes the ops of nodes [begin, end) so many times, with each repeat multiplied out. */
-static void
-note_nodes (const PlanSchedule *schedule, const SimCost *cost, guint begin, guint end, gint64 times,
-            Work *work)
-{
-  PlanTimes counting = { 0 };
-  guint number = plan_schedule_find_echo (schedule, begin + 1); /* an echo's nodes have none */
-  for (guint node = begin; node < end; node++)
-    {
-      const gint64 around = counting.depth > 0 ? counting.times[counting.depth - 1] : 1;
-      const PlanEcho *echo;
-      for (; (echo = plan_schedule_echo_at (schedule, number, node)); number++)
-        note_nodes (schedule, cost, echo->begin, echo->end, times * around, work);
-      const gint64 inside = plan_times_next (&counting, plan_schedule_node (schedule, node));
-      if (inside > 0)
-        note_op (schedule, cost, node, times * inside, work);
-    }
-}
-
-/* The work of one step. */
-static Work
-work_of_step (const PlanSchedule *schedule, const SimCost *cost)
-{
-  Work work = { .chain = { 0 } };
-  note_nodes (schedule, cost, plan_schedule_section_node (schedule, PLAN_SECTION_STEP),
-              plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), 1, &work);
-  work.of[WORK_SERIAL] = advise_serial_ns (schedule, cost, serial_cost);
-  return work;
-}
-
 /* Whether activations are offloaded. Then a simulated step, which knows what waits for what, bounds
  * the time better than sums. */
 static gboolean
@@ -254,34 +95,61 @@ copies_activations (const Plan *plan)
   return plan->value[PLAN_OFFLOAD_LAYERS] > 0 || plan->value[PLAN_OFFLOAD_MODULES] != 0;
 }
 
-static gboolean
-find_step (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is_simulated,
-           Work *out)
+/* Lowers a plan for one rank of a stage, and finds costs. NULL where it is illegal. */
+static PlanSchedule *
+lower (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is_brief,
+       SimCost **out_cost)
 {
   const AdviseInput *input = self->input;
   /* No time in a micro batch depends on workspaces. */
   g_autoptr (PlanCase) of = plan_case_new (input->model, input->cluster, plan, NULL, NULL);
   const guint rank = (guint)(stage * plan_cluster_devices (input->cluster) / plan->value[PLAN_PP]);
-  g_autoptr (PlanSchedule) schedule = !of            ? NULL
-                                      : is_simulated ? plan_lower (of, rank, NULL)
-                                                     : plan_lower_brief (of, rank);
-  g_autoptr (SimCost) cost = schedule ? advise_cost_of (input, of, schedule, NULL) : NULL;
-  if (!cost)
+  g_autoptr (PlanSchedule) schedule = !of        ? NULL
+                                      : is_brief ? plan_lower_brief (of, rank)
+                                                 : plan_lower (of, rank, NULL);
+  *out_cost = schedule ? advise_cost_of (input, of, schedule, NULL) : NULL;
+  return *out_cost ? g_steal_pointer (&schedule) : NULL;
+}
+
+static gboolean
+find_step (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is_simulated,
+           AdviseFloorWork *out)
+{
+  g_autoptr (SimCost) cost = NULL;
+  g_autoptr (PlanSchedule) schedule = lower (self, plan, stage, !is_simulated, &cost);
+  if (!schedule)
     return FALSE;
-  *out = work_of_step (schedule, cost);
+  *out = advise_floor_work_of_step (schedule, cost);
   if (is_simulated)
-    out->of[WORK_PERIOD] = sim_measure_step (schedule, cost, advise_workspace ());
+    out->of[ADVISE_FLOOR_PERIOD] = sim_measure_step (schedule, cost, advise_workspace ());
   return TRUE;
 }
 
 /* The work of a step of the relaxed plan with so many micro batches. */
 static gboolean
 find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 micro_batches,
-              Work *out)
+              AdviseFloorWork *out)
 {
   Plan relaxed;
   plan_bound_relax (plan, self->input->cluster, micro_batches, &relaxed);
   return find_step (self, &relaxed, stage, copies_activations (plan), out);
+}
+
+/* Enough micro batches for those that are alike to be a repeat, besides a first and a last one. */
+#define SOME 4
+
+/* The work of a micro batch of the relaxed plan, from one step. FALSE where it takes two. */
+static gboolean
+find_repeated (const AdviseFloors *self, const Plan *plan, AdviseFloorWork *out)
+{
+  Plan relaxed;
+  g_autoptr (SimCost) cost = NULL;
+  if (plan->value[PLAN_PP] > 1 || plan->value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON
+      || copies_activations (plan))
+    return FALSE;
+  plan_bound_relax (plan, self->input->cluster, SOME, &relaxed);
+  g_autoptr (PlanSchedule) schedule = lower (self, &relaxed, 0, TRUE, &cost);
+  return schedule && advise_floor_work_of_repeat (schedule, cost, out);
 }
 
 /* Whether all neighbouring stages reach each other in the same way, all by links or all by the
@@ -296,11 +164,11 @@ are_neighbours_alike (const Plan *plan, const PlanCluster *cluster)
 
 /* The work that one more micro batch adds to a step of two, or of as many as a pipeline needs to be
  * filled. It is all zero where such a plan is illegal. */
-static Work
+static AdviseFloorWork
 find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
   Plan key;
-  Work two, three, work = { .chain = { 0 } };
+  AdviseFloorWork two, three, work = { .chain = { 0 } };
   const PlanStack *stack = plan_stack_of (plan, self->input->cluster->kind, NULL);
   const PlanFill fill = stack->pipeline.fill;
   const gint64 few = fill == PLAN_FILL_ANY
@@ -310,15 +178,15 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   key.value[PLAN_COMM_UNIT]
       = stage + 1; /* the stage is part of the key; relaxed plans leave this field unset */
   g_mutex_lock (&self->lock);
-  const Work *known = g_hash_table_lookup (self->micro_batches, &key);
+  const AdviseFloorWork *known = g_hash_table_lookup (self->micro_batches, &key);
   if (known)
     work = *known;
   g_mutex_unlock (&self->lock);
   if (known)
     return work;
-  if (find_relaxed (self, plan, stage, few, &two)
+  if (!find_repeated (self, plan, &work) && find_relaxed (self, plan, stage, few, &two)
       && find_relaxed (self, plan, stage, few + 1, &three))
-    work = add (&three, &two, -1);
+    work = advise_floor_work_add (&three, &two, -1);
   work.trade_ns = are_neighbours_alike (plan, self->input->cluster) ? work.trade_ns : 0;
   g_mutex_lock (&self->lock);
   g_hash_table_replace (self->micro_batches, g_memdup2 (&key, sizeof key),
@@ -329,7 +197,7 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 
 /* The work of one micro batch in a stage, as find_micro_batch. With recompute_method=block it is
  * extrapolated from one and two recomputed layers, since each further one adds the same work. */
-static Work
+static AdviseFloorWork
 find_work (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
   const gint64 layers = plan->value[PLAN_RECOMPUTE_LAYERS];
@@ -340,42 +208,43 @@ find_work (AdviseFloors *self, const Plan *plan, gint64 stage)
     return find_micro_batch (self, plan, stage);
   Plan some = *plan;
   some.value[PLAN_RECOMPUTE_LAYERS] = 1;
-  const Work one = find_micro_batch (self, &some, stage);
+  const AdviseFloorWork one = find_micro_batch (self, &some, stage);
   some.value[PLAN_RECOMPUTE_LAYERS] = 2;
-  const Work two = find_micro_batch (self, &some, stage), another = add (&two, &one, -1);
-  return add (&one, &another, layers - 1);
+  const AdviseFloorWork two = find_micro_batch (self, &some, stage),
+                        another = advise_floor_work_add (&two, &one, -1);
+  return advise_floor_work_add (&one, &another, layers - 1);
 }
 
 /* The most by which this plan accumulates gradients faster than the relaxed plan. The relaxed plan
  * adds bf16 to bf16 and so moves 6 bytes per element; sharded gradients are copied, which moves at
  * least 4, and fused accumulation takes no op of its own. */
 static gint64
-adding_left_out_ns (const Work *work, const Plan *resolved)
+adding_left_out_ns (const AdviseFloorWork *work, const Plan *resolved)
 {
   const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
-  const gint64 adding = work->of[WORK_ADDING];
-  return is_fused ? adding : adding / 3 + 2 * work->of[WORK_N_ADDING];
+  const gint64 adding = work->of[ADVISE_FLOOR_ADDING];
+  return is_fused ? adding : adding / 3 + 2 * work->of[ADVISE_FLOOR_N_ADDING];
 }
 
 /* Time of the chain in one micro batch. */
 static gint64
-chain_ns (const Work *work, const Plan *resolved)
+chain_ns (const AdviseFloorWork *work, const Plan *resolved)
 {
-  const gint64 *streams = &work->of[WORK_STREAMS];
-  return streams[PLAN_STREAM_COMPUTE] + work->of[WORK_AWAITED]
+  const gint64 *streams = &work->of[ADVISE_FLOOR_STREAMS];
+  return streams[PLAN_STREAM_COMPUTE] + work->of[ADVISE_FLOOR_AWAITED]
          - adding_left_out_ns (work, resolved);
 }
 
 /* How long the busiest of host, chain and streams works at a micro batch. */
 static gint64
-busy_ns (const Work *work, const Plan *resolved)
+busy_ns (const AdviseFloorWork *work, const Plan *resolved)
 {
   const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
-  const gint64 less_launch = is_fused ? work->of[WORK_ADDING_LAUNCH] : 0;
-  gint64 most = MAX (work->of[WORK_HOST] - less_launch, chain_ns (work, resolved));
+  const gint64 less_launch = is_fused ? work->of[ADVISE_FLOOR_ADDING_LAUNCH] : 0;
+  gint64 most = MAX (work->of[ADVISE_FLOOR_HOST] - less_launch, chain_ns (work, resolved));
   for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
     if (s != PLAN_STREAM_COMPUTE)
-      most = MAX (most, work->of[WORK_STREAMS + s]);
+      most = MAX (most, work->of[ADVISE_FLOOR_STREAMS + s]);
   return MAX (most, 0);
 }
 
@@ -387,11 +256,12 @@ static gint64
 stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 trades)
 {
   const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
-  const Work work = find_work (self, resolved, stage);
+  const AdviseFloorWork work = find_work (self, resolved, stage);
   const gint64 less = adding_left_out_ns (&work, resolved);
-  const gint64 less_launch = is_fused ? work.of[WORK_ADDING_LAUNCH] : 0;
-  const gint64 host = work.of[WORK_HOST] - less_launch;
-  const gint64 in_turn = MAX (work.of[WORK_PERIOD] - less - less_launch, work.of[WORK_SERIAL]);
+  const gint64 less_launch = is_fused ? work.of[ADVISE_FLOOR_ADDING_LAUNCH] : 0;
+  const gint64 host = work.of[ADVISE_FLOOR_HOST] - less_launch;
+  const gint64 in_turn
+      = MAX (work.of[ADVISE_FLOOR_PERIOD] - less - less_launch, work.of[ADVISE_FLOOR_SERIAL]);
   const gint64 most = MAX (MAX (host, in_turn), chain_ns (&work, resolved));
   return MAX (most + trades * work.trade_ns, busy_ns (&work, resolved));
 }
@@ -402,7 +272,7 @@ find_once (AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
   Plan key = *resolved;
   Once once = { 0 };
-  Work work;
+  AdviseFloorWork work;
   key.value[PLAN_MBS] = 1;
   key.value[PLAN_GBS]
       = plan_stage_group (resolved) * plan_data_parallel (resolved, self->input->cluster);
@@ -417,8 +287,8 @@ find_once (AdviseFloors *self, const Plan *resolved, gint64 stage)
   if (known)
     return once;
   if (find_step (self, &key, stage, FALSE, &work))
-    once = (Once){ work.of[WORK_STREAMS + PLAN_STREAM_GATHER],
-                   work.of[WORK_STREAMS + PLAN_STREAM_REDUCE] };
+    once = (Once){ work.of[ADVISE_FLOOR_STREAMS + PLAN_STREAM_GATHER],
+                   work.of[ADVISE_FLOOR_STREAMS + PLAN_STREAM_REDUCE] };
   g_mutex_lock (&self->lock);
   g_hash_table_replace (self->onces, g_memdup2 (&key, sizeof key), g_memdup2 (&once, sizeof once));
   g_mutex_unlock (&self->lock);
@@ -485,7 +355,7 @@ once_floor_ns (AdviseFloors *self, const Plan *resolved)
       = n_virtual == 1
         || (some > 0 && plan_kinds_are_alike (input->model, &here, resolved->value[PLAN_SEQ]));
   const gint64 beside = are_alike ? (n_virtual - 1) * group + 1 : n_virtual * group;
-  const Work work = find_work (self, &plan, some);
+  const AdviseFloorWork work = find_work (self, &plan, some);
   const Once once = find_once (self, resolved, some);
   return once.gather_ns + once.reduce_ns
          + MAX (n * n_virtual - beside, 0) * chain_ns (&work, &plan) / n_virtual;
@@ -563,7 +433,8 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 last = resolved->value[PLAN_PP] - 1, some = MIN (last - 1, 1);
   const Plan plan = without_virtual_stages (self, resolved, some),
              of_last = without_virtual_stages (self, resolved, last);
-  const Work inner = find_work (self, &plan, some), end = find_work (self, &of_last, last);
+  const AdviseFloorWork inner = find_work (self, &plan, some),
+                        end = find_work (self, &of_last, last);
   const PlanStage of_inner = plan_stage_of (model, stack, resolved, some);
   const PlanStage of_first = plan_stage_virtual (&of_inner, 0);
   const PlanKinds all = plan_kinds_of (model, &of_inner, &of_inner, seq),
@@ -638,8 +509,8 @@ even_floor_ns (AdviseFloors *self, const Plan *resolved)
   whole.value[PLAN_PP_LAST_SHORT] = 0;
   if (stages == 1 || stack->pipeline.reductions != PLAN_STAGES_REDUCE_HELD)
     return n * stage_floor_ns (self, &whole, 0, 0) / stages;
-  const Work work = find_work (self, &whole, 0);
-  const gint64 chain = MAX (chain_ns (&work, &whole) - work.of[WORK_COPYING], 0);
+  const AdviseFloorWork work = find_work (self, &whole, 0);
+  const gint64 chain = MAX (chain_ns (&work, &whole) - work.of[ADVISE_FLOOR_COPYING], 0);
   return resolved->value[PLAN_VPP] == 1 ? filled_ns (chain, n, stages) : n * chain / stages;
 }
 
@@ -709,7 +580,7 @@ find_met (const Exchange *exchange, gint64 chain_ns, const Plan *resolved)
 /* Lower bound of a micro batch's time with its exchange. Other ops of the plan only add to it
  * (sim/fast/slowdown-bound.c). */
 static gint64
-floor_beside_ns (const Work *work, const Exchange *exchange, const Plan *resolved)
+floor_beside_ns (const AdviseFloorWork *work, const Exchange *exchange, const Plan *resolved)
 {
   const gint64 chain = chain_ns (work, resolved);
   const Exchange met = find_met (exchange, chain, resolved);
@@ -718,7 +589,8 @@ floor_beside_ns (const Work *work, const Exchange *exchange, const Plan *resolve
 }
 
 static gboolean
-find_exchanged (const AdviseFloors *self, const Plan *plan, gint64 micro_batches, Work *out)
+find_exchanged (const AdviseFloors *self, const Plan *plan, gint64 micro_batches,
+                AdviseFloorWork *out)
 {
   Plan few;
   plan_bound_exchange (plan, self->input->cluster, micro_batches, &few);
@@ -730,7 +602,7 @@ static Exchange
 find_exchange (AdviseFloors *self, const Plan *plan)
 {
   Plan key;
-  Work two, three;
+  AdviseFloorWork two, three;
   Exchange exchange = { { { .n_kinds = 0 } } };
   plan_bound_distil_exchange (plan, &key);
   g_mutex_lock (&self->lock);
@@ -742,7 +614,7 @@ find_exchange (AdviseFloors *self, const Plan *plan)
     return exchange;
   if (find_exchanged (self, plan, 2, &two) && find_exchanged (self, plan, 3, &three))
     {
-      const Work work = add (&three, &two, -1);
+      const AdviseFloorWork work = advise_floor_work_add (&three, &two, -1);
       exchange.beside[0] = sim_slowdown_stream (&work.gather);
       exchange.beside[1] = sim_slowdown_stream (&work.reduce);
     }
@@ -774,7 +646,7 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
                                                     : pipeline_floor_ns (self, resolved, TRUE));
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
   const Exchange exchange = find_exchange (self, resolved);
-  const Work work = find_work (self, &here, 0);
+  const AdviseFloorWork work = find_work (self, &here, 0);
   return plan_micro_batches (resolved, self->input->cluster)
          * floor_beside_ns (&work, &exchange, resolved);
 }

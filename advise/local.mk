@@ -7,7 +7,7 @@ libadvise_a_SOURCES = \
   %D%/explain-memory.c %D%/explain-memory.h \
   %D%/explain-time.c %D%/explain-time.h \
   %D%/floor.c %D%/floor.h \
-  %D%/serial.c %D%/serial.h \
+  %D%/floor-work.c %D%/floor-work.h \
   %D%/input.c %D%/input.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/predict.c %D%/predict.h \

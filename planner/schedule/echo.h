@@ -26,4 +26,9 @@ const PlanEcho *plan_schedule_echo (const PlanSchedule *self, guint number);
 /* The echo with a number if it is at that node; else NULL. */
 const PlanEcho *plan_schedule_echo_at (const PlanSchedule *self, guint number, guint node);
 
+/* Finds the body, nodes [begin, end), of the step's first repeat of a variable with that name,
+ * which no other repeat is around. FALSE where there is none. */
+gboolean plan_schedule_find_repeat (const PlanSchedule *self, const char *variable,
+                                    guint *out_begin, guint *out_end);
+
 G_END_DECLS

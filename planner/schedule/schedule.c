@@ -363,6 +363,28 @@ plan_schedule_echo (const PlanSchedule *self, guint number)
   return number < self->echoes->len ? &g_array_index (self->echoes, PlanEcho, number) : NULL;
 }
 
+gboolean
+plan_schedule_find_repeat (const PlanSchedule *self, const char *variable, guint *out_begin,
+                           guint *out_end)
+{
+  guint depth = 0, begin = 0;
+  for (guint node = self->section_start[PLAN_SECTION_STEP];
+       node < self->section_start[PLAN_SECTION_STEP + 1]; node++)
+    {
+      const PlanOp *op = &self->nodes[node];
+      if (op->kind == PLAN_OP_REPEAT && depth++ == 0
+          && g_str_equal (plan_schedule_variable (self, op), variable))
+        begin = node + 1;
+      if (op->kind == PLAN_OP_END && --depth == 0 && begin > 0)
+        {
+          *out_begin = begin;
+          *out_end = node;
+          return TRUE;
+        }
+    }
+  return FALSE;
+}
+
 const PlanEcho *
 plan_schedule_echo_at (const PlanSchedule *self, guint number, guint node)
 {
