@@ -26,6 +26,11 @@ const PlanEcho *plan_schedule_echo (const PlanSchedule *self, guint number);
 /* The echo with a number if it is at that node; else NULL. */
 const PlanEcho *plan_schedule_echo_at (const PlanSchedule *self, guint number, guint node);
 
+/* The echo that a cursor goes into next; NULL where it goes into none. The cursor may leave it out.
+ */
+const PlanEcho *plan_cursor_echo (const PlanCursor *self);
+void plan_cursor_skip_echo (PlanCursor *self);
+
 /* Finds the body, nodes [begin, end), of the step's first repeat of a variable with that name,
  * which no other repeat is around. FALSE where there is none. */
 gboolean plan_schedule_find_repeat (const PlanSchedule *self, const char *variable,

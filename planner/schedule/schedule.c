@@ -424,6 +424,21 @@ leave_echo (PlanCursor *self)
   return TRUE;
 }
 
+const PlanEcho *
+plan_cursor_echo (const PlanCursor *self)
+{
+  return self->back == 0 && self->next < self->end && self->next == self->at_echo
+                 && self->at_echo > 0
+             ? plan_schedule_echo (self->schedule, self->echo)
+             : NULL;
+}
+
+void
+plan_cursor_skip_echo (PlanCursor *self)
+{
+  await_echo (self, self->echo + 1);
+}
+
 void
 plan_cursor_start (PlanCursor *self, const PlanSchedule *schedule, PlanSection section)
 {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stretch of ops is found once (find_way) and run again wherever a stage comes to the same place
- * (run_stretch); a step that is wanted as a trace is walked op by op. */
+ * (run_stretch); a step that is wanted as a trace is walked op by op. In brief schedules most of a
+ * stretch are echoes; the ops of one are looked at once (find_part). */
 #include "config.h"
 
 #include "sim/fast/passes.h"
 
+#include "planner/schedule/echo.h"
 #include "sim/engine.h"
 #include "sim/fast/stretch.h"
 #include "sim/sim.h"
@@ -20,6 +22,15 @@ typedef struct
   PlanCursor begin, end; /* the stage's cursor before and after the way when it was found */
   const PlanOp *meeting; /* the meeting that it leads to; NULL: the section ends */
 } Way;
+
+/* The ops of an echo. */
+typedef struct
+{
+  GArray *events;  /* guint32: ids of its events, in the order in which its ops name them */
+  guint64 number;  /* those with equal ops have equal ones */
+  gboolean meets;  /* a meeting is among its ops */
+  gboolean varies; /* its events depend on the iteration of the loop around it */
+} Part;
 
 /* For how much longer than the host each stream is busy. */
 typedef struct
@@ -37,6 +48,7 @@ typedef struct
   /* Ways, two per node: for iterations of the loop around it before the last one, and for the last
    * one. */
   GPtrArray *ways;
+  GHashTable *parts; /* first node of an echo -> Part */
   const PlanOp *meets;
   gint64 ready_ns, begin_ns;
   gint64 period, period_before;
@@ -49,7 +61,10 @@ typedef struct
   const SimPipeline *pipeline;
   Stage *stages;
   GHashTable *stretches; /* ops -> SimStretch */
-  GByteArray *ops;       /* SimStretchOp: of the way that is being found */
+  GHashTable *keys;      /* ops with parts in place of theirs -> SimStretch, of `stretches` */
+  GHashTable *numbers;   /* ops of a part -> its number */
+  GByteArray *ops;       /* SimStretchOp, and parts: of the way that is being found */
+  GByteArray *of_part;   /* SimStretchOp: of the part that is being found */
   SimPasses *out;
   GByteArray *state, *state_before; /* after the last step, and after the one before it */
   gboolean recurs;                  /* the two are equal */
@@ -63,6 +78,14 @@ free_way (gpointer data)
     return;
   g_array_unref (way->events);
   g_free (way);
+}
+
+static void
+free_part (gpointer data)
+{
+  Part *part = data;
+  g_array_unref (part->events);
+  g_free (part);
 }
 
 static gint64
@@ -112,6 +135,7 @@ typedef struct
   GByteArray *ops;
   GArray *events;
   guint32 *numbers; /* by event id: its number, where `events` confirms it */
+  gboolean has_parts;
 } Finding;
 
 static guint32
@@ -162,37 +186,142 @@ is_fixed (const PlanCursor *begin, const PlanCursor *cursor, const PlanOp *op)
   return !is_of_loop (begin, cursor, &op->record);
 }
 
+/* Whether a reference of an op names another event in each iteration of the outermost loop. */
 static gboolean
-find_ops (const Run *run, guint stage, Way *way, Finding *finding)
+varies_with_loop (const PlanOp *op)
+{
+  gboolean varies = op->record.array >= 0 && op->record.loop == 0;
+  for (guint i = 0; i < op->n_waits; i++)
+    varies = varies || (op->waits[i].array >= 0 && op->waits[i].loop == 0);
+  return varies;
+}
+
+/* Finds the ops of an echo that a cursor goes into next. */
+static const Part *
+find_part (Run *run, guint stage, const PlanCursor *cursor, const PlanEcho *echo)
+{
+  const Stage *s = &run->stages[stage];
+  Part *part = g_hash_table_lookup (s->parts, GUINT_TO_POINTER (echo->begin));
+  if (part)
+    return part;
+  PlanCursor inside = *cursor;
+  const PlanOp *op;
+  Finding finding = { .ops = run->of_part,
+                      .events = g_array_new (FALSE, FALSE, sizeof (guint32)),
+                      .numbers = s->numbers };
+  g_byte_array_set_size (run->of_part, 0);
+  part = g_new0 (Part, 1);
+  part->events = finding.events;
+  while ((op = plan_cursor_next (&inside)) && inside.back > 0 && inside.echo == cursor->echo)
+    {
+      part->meets = part->meets || sim_meet_is_meeting (run->pipeline, stage, op);
+      part->varies = part->varies || (cursor->depth > 0 && varies_with_loop (op));
+      if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
+        add_op (&finding, s, &inside, op);
+    }
+  g_autoptr (GBytes) ops = g_bytes_new (run->of_part->data, run->of_part->len);
+  part->number = GPOINTER_TO_SIZE (g_hash_table_lookup (run->numbers, ops));
+  if (part->number == 0)
+    {
+      part->number = g_hash_table_size (run->numbers) + 1;
+      g_hash_table_insert (run->numbers, g_bytes_ref (ops), GSIZE_TO_POINTER (part->number));
+    }
+  g_hash_table_insert (s->parts, GUINT_TO_POINTER (echo->begin), part);
+  return part;
+}
+
+#define IS_PART (G_GUINT64_CONSTANT (1) << 63) /* no op takes so long */
+
+/* Adds a part: how many events it has, which part it is, and the numbers of its events here. */
+static void
+add_part (Finding *self, const Part *part)
+{
+  const guint64 head[] = { IS_PART | part->events->len, part->number };
+  g_byte_array_append (self->ops, (const guint8 *)head, sizeof head);
+  for (guint i = 0; i < part->events->len; i++)
+    {
+      const guint64 number = number_of (self, g_array_index (part->events, guint32, i));
+      g_byte_array_append (self->ops, (const guint8 *)&number, sizeof number);
+    }
+  self->has_parts = TRUE;
+}
+
+/* Leaves out an echo that a way goes into next, and adds it as a part. FALSE: it goes into none, or
+ * into one that has to be looked at op by op. */
+static gboolean
+take_part (Run *run, guint stage, Way *way, Finding *finding)
+{
+  const PlanEcho *echo = plan_cursor_echo (&way->end);
+  const Part *part = echo ? find_part (run, stage, &way->end, echo) : NULL;
+  if (!part || part->meets || part->varies)
+    return FALSE;
+  add_part (finding, part);
+  plan_cursor_skip_echo (&way->end);
+  return TRUE;
+}
+
+/* Finds the ops of a way, with parts in place of theirs or one by one. */
+static gboolean
+find_ops (Run *run, guint stage, Way *way, Finding *finding, gboolean in_parts)
 {
   const Stage *s = &run->stages[stage];
   const PlanOp *op;
-  while ((op = plan_cursor_next (&way->end)))
+  way->end = way->begin;
+  finding->has_parts = FALSE;
+  g_array_set_size (way->events, 0);
+  g_byte_array_set_size (run->ops, 0);
+  for (;;)
     {
-      if (way->begin.depth > 0 && !is_fixed (&way->begin, &way->end, op))
-        return FALSE;
-      if (sim_meet_is_meeting (run->pipeline, stage, op))
-        break;
-      if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+      if (in_parts && take_part (run, stage, way, finding))
         continue;
-      add_op (finding, s, &way->end, op);
+      op = plan_cursor_next (&way->end);
+      if (op && way->begin.depth > 0 && !is_fixed (&way->begin, &way->end, op))
+        return FALSE;
+      if (!op || sim_meet_is_meeting (run->pipeline, stage, op))
+        break;
+      if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
+        add_op (finding, s, &way->end, op);
     }
   way->meeting = op;
   return way->end.depth <= 1;
 }
 
+/* The stretch with the ops that were found. */
 static SimStretch *
 stretch_of (Run *run, guint n_events)
 {
-  g_autoptr (GBytes) ops = g_bytes_new_static (run->ops->data, run->ops->len);
+  g_autoptr (GBytes) ops = g_bytes_new (run->ops->data, run->ops->len);
   SimStretch *stretch = g_hash_table_lookup (run->stretches, ops);
   if (!stretch)
     {
-      g_autoptr (GBytes) key = g_bytes_new (run->ops->data, run->ops->len);
-      stretch = sim_stretch_new (g_bytes_ref (key), n_events);
-      g_hash_table_insert (run->stretches, g_bytes_ref (key), stretch);
+      stretch = sim_stretch_new (g_bytes_ref (ops), n_events);
+      g_hash_table_insert (run->stretches, g_bytes_ref (ops), stretch);
     }
   return stretch;
+}
+
+/* Finds the stretch of a way, by its parts if it has any. FALSE: its ops depend on the
+ * iteration. */
+static gboolean
+find_stretch (Run *run, guint stage, Way *way)
+{
+  Finding finding
+      = { .ops = run->ops, .events = way->events, .numbers = run->stages[stage].numbers };
+  if (!find_ops (run, stage, way, &finding, TRUE))
+    return FALSE;
+  if (!finding.has_parts)
+    {
+      way->stretch = stretch_of (run, way->events->len);
+      return TRUE;
+    }
+  g_autoptr (GBytes) key = g_bytes_new (run->ops->data, run->ops->len);
+  way->stretch = g_hash_table_lookup (run->keys, key);
+  if (way->stretch)
+    return TRUE;
+  find_ops (run, stage, way, &finding, FALSE);
+  way->stretch = stretch_of (run, way->events->len);
+  g_hash_table_insert (run->keys, g_bytes_ref (key), way->stretch);
+  return TRUE;
 }
 
 /* Finds the way from a stage's present place. NULL: its ops depend on the iteration. */
@@ -204,17 +333,14 @@ find_way (Run *run, guint stage)
   gpointer *place = &s->ways->pdata[2 * s->cursor.next + is_last];
   if (*place)
     return *place;
-  Finding finding = { run->ops, g_array_new (FALSE, FALSE, sizeof (guint32)), s->numbers };
-  g_byte_array_set_size (run->ops, 0);
   Way *way = g_new0 (Way, 1);
-  way->begin = way->end = s->cursor;
-  way->events = finding.events;
-  if (s->cursor.depth > 1 || !find_ops (run, stage, way, &finding))
+  way->begin = s->cursor;
+  way->events = g_array_new (FALSE, FALSE, sizeof (guint32));
+  if (s->cursor.depth > 1 || !find_stretch (run, stage, way))
     {
       free_way (way);
       return NULL;
     }
-  way->stretch = stretch_of (run, finding.events->len);
   return *place = way;
 }
 
@@ -447,6 +573,7 @@ stage_init (Stage *self, const PlanSchedule *schedule, const SimCost *cost)
   self->cost = cost;
   self->ways = g_ptr_array_new_with_free_func (free_way);
   g_ptr_array_set_size (self->ways, (gint)(2 * plan_schedule_n_nodes (schedule) + 2));
+  self->parts = g_hash_table_new_full (NULL, NULL, NULL, free_part);
   self->numbers = g_new0 (guint32, plan_schedule_n_event_ids (schedule) + 1);
   sim_engine_init (&self->engine, schedule, cost);
 }
@@ -455,6 +582,7 @@ static void
 stage_clear (Stage *self)
 {
   g_ptr_array_unref (self->ways);
+  g_hash_table_unref (self->parts);
   g_free (self->numbers);
   sim_engine_clear (&self->engine);
 }
@@ -468,10 +596,16 @@ sim_passes_run (const SimPipeline *pipeline, const SimCost *const *costs, PlanTr
   g_autoptr (GHashTable) stretches
       = g_hash_table_new_full (sim_stretch_hash, g_bytes_equal, (GDestroyNotify)g_bytes_unref,
                                (GDestroyNotify)sim_stretch_free);
+  g_autoptr (GHashTable) keys = g_hash_table_new_full (sim_stretch_hash, g_bytes_equal,
+                                                       (GDestroyNotify)g_bytes_unref, NULL);
+  g_autoptr (GHashTable) numbers = g_hash_table_new_full (sim_stretch_hash, g_bytes_equal,
+                                                          (GDestroyNotify)g_bytes_unref, NULL);
   g_autoptr (GByteArray) ops = g_byte_array_new ();
+  g_autoptr (GByteArray) of_part = g_byte_array_new ();
   g_autoptr (GByteArray) state = g_byte_array_new ();
   g_autoptr (GByteArray) before = g_byte_array_new ();
-  Run run = { pipeline, stages, stretches, ops, out_passes, state, before, FALSE };
+  Run run = { pipeline, stages,     stretches, keys,   numbers, ops,
+              of_part,  out_passes, state,     before, FALSE };
   *out_passes = (SimPasses){ 0 };
   if (sim_cost_is_serial (costs[0]))
     return FALSE;
