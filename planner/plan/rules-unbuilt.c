@@ -251,6 +251,16 @@ splits_documents (const PlanFacts *f)
   return f->value[PLAN_DOC_TOKENS] > 0 && (f->value[PLAN_CP] > 1 || IS (f, CUDA_GRAPH, ON));
 }
 
+#define MOST_MICRO_BATCHES 131072
+#define MOST_MICRO_BATCHES_OF_STAGES 8192 /* each of which is simulated */
+
+static gboolean
+has_too_many_micro_batches (const PlanFacts *f)
+{
+  return plan_micro_batches (f->plan, f->cluster)
+         > (f->value[PLAN_PP] > 1 ? MOST_MICRO_BATCHES_OF_STAGES : MOST_MICRO_BATCHES);
+}
+
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   /* Rules about the model alone: no other plan would be legal. */
@@ -336,6 +346,10 @@ static const PlanRuleEntry rules[] = {
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
+  { { "not-built-yet-micro-batches", "steps of at most 131072 micro batches, and of 8192 with pp above 1, are planned by this "
+      "version: gbs / mbs / the data-parallel size (devices / tp / cp / pp) must not be more; gbs counts sequences, not tokens",
+      LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_too_many_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP) },
 };
 /* clang-format on */
 

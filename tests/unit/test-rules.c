@@ -10,6 +10,10 @@ static const struct
 } broken[] = {
   { "sizes-fit", "dgx-h100", "gbs=8 seq=2147483647" },
   { "sizes-fit", "dgx-h100", "gbs=2147483640 mbs=268435455 seq=1000" },
+  { "not-built-yet-micro-batches", "dgx-h100", "gbs=1000000007 tp=8" },
+  { "not-built-yet-micro-batches", "dgx-h100", "gbs=131073 tp=8" },
+  { "not-built-yet-micro-batches", "dgx-h100",
+    "gbs=16386 stack=megatron strategy=optim pp=2 tp=2" },
   { "devices-divide", "dgx-h100", "gbs=8 tp=3" },
   { "devices-divide", "dgx-h100", "gbs=8 tp=4 dp_outer=4" },
   { "devices-divide", "dgx-h100", "gbs=8 tp=2147483647 cp=2147483647 dp_outer=2147483647" },
