@@ -115,6 +115,7 @@ short_tests = \
   %D%/unit/test-trace.tap \
   %D%/unit/test-units.tap \
   %D%/prop/prop-accuracy.tap \
+  %D%/prop/prop-answers.tap \
   %D%/unit/test-weights.tap \
   %D%/prop/prop-blocks.tap \
   %D%/prop/prop-exposed.tap \
