@@ -90,18 +90,22 @@ compare (gconstpointer a, gconstpointer b)
   return x->point < y->point ? -1 : x->point > y->point;
 }
 
-/* All plans that fit, by time. */
+/* All plans that fit, by time; in place of those that do not, their slim plans. */
 static GArray *
 try_all (const Asked *asked, const PlanSpace *space)
 {
+  const guint64 most = asked->choice.memory_bytes;
   GArray *all = g_array_new (FALSE, FALSE, sizeof (PlanFound));
   for (guint64 point = 0; point < plan_space_size (space); point++)
     {
       PlanFound found = { .point = point };
-      Plan plan;
-      if (plan_space_at (space, point, &plan) && try (asked, &plan, &found)
-          && plan_space_admits (space, &found.plan)
-          && found.score.memory_bytes <= asked->choice.memory_bytes)
+      Plan plan, slim;
+      if (!plan_space_at (space, point, &plan) || !try (asked, &plan, &found)
+          || !plan_space_admits (space, &found.plan))
+        continue;
+      if (found.score.memory_bytes > most && plan_space_slim (space, &plan, &slim))
+        ck_assert (try (asked, &slim, &found));
+      if (found.score.memory_bytes <= most)
         g_array_append_val (all, found);
     }
   g_array_sort (all, compare);
