@@ -17,6 +17,7 @@ typedef struct
   gboolean keeps_masks;      /* of dropout, for the backward pass; else it makes them again */
   gboolean keeps_gate;       /* the activated gate stays for the backward pass */
   gboolean quantises_on_use; /* quantised inputs are made again where they are read, not kept */
+  gboolean gathers_first;    /* split inputs are gathered and then quantised, whole on each rank */
   gboolean compiles;         /* torch.compile runs the layer */
   gboolean keeps_gathered;   /* inputs gathered over the tensor-parallel group stay */
   gboolean pairs_keys;       /* keys and values are kept twice (PLAN_KEYS_PAIRED) */
@@ -45,9 +46,9 @@ void plan_layer_add_norm (PlanLayerBuilder *b, PlanModule module, PlanValueId in
                           PlanTensorRole feeds);
 
 /* Adds what lies between a value and the GEMMs that read it: quantising where they are quantised,
- * and an all-gather where tokens are split. Returns what the GEMMs read; `out_kept` is what their
- * weight gradients read. `v` names the forms of the value: itself, its two quantised
- * and its two gathered ones. */
+ * and before or behind it an all-gather where tokens are split. Returns what the GEMMs read;
+ * `out_kept` is what their weight gradients read. `v` names the forms of the value: itself, its two
+ * quantised and its two gathered ones. */
 PlanValueId plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                                           const PlanValueId *v, PlanTensorRole feeds, gint64 width,
                                           PlanValueId *out_kept);

@@ -116,6 +116,9 @@ plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes, PlanN
       discarded |= plan_node_discards (node) && (again >> i & 1) ? node->makes : 0;
       made_again |= node->is_cheap || (again >> i & 1) ? node->makes : 0;
     }
+  for (guint i = self->n_nodes; i-- > 0;) /* what a cheap node makes another one again from */
+    if (self->nodes[i].is_cheap && (self->nodes[i].makes & needed))
+      needed |= self->nodes[i].reads;
   for (guint i = 0; i < n; i++)
     {
       const PlanNode *node = &self->nodes[i];
@@ -260,6 +263,21 @@ plan_layer_add_gathers (PlanLayerBuilder *b, PlanModule module, PlanValueId read
   return v[3];
 }
 
+/* Adds an all-gather, and quantising of what it makes: every rank finds the same scales, and scales
+ * of columns, as a rank that has all tokens. The split input alone stays for the backward pass. */
+static PlanValueId
+add_gathered_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in, const PlanValueId *v,
+                    PlanTensorRole feeds, gint64 width, PlanValueId *out_kept)
+{
+  PlanValueId whole;
+  const PlanValueId read = plan_layer_add_gathers (b, module, in, in, v, width, &whole);
+  const PlanValueId out = plan_layer_add_quantize (b, module, read, v[1], v[2], feeds,
+                                                   b->sizes->rows, width, out_kept);
+  PlanNode *node = &b->graph->nodes[b->graph->n_nodes - 1];
+  node->is_cheap = node->is_col_lazy = TRUE;
+  return out;
+}
+
 /* See layer-builder.h. With tensor parallelism the GEMMs read all tokens of the group. */
 PlanValueId
 plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
@@ -267,6 +285,8 @@ plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueI
                               PlanValueId *out_kept)
 {
   PlanValueId kept;
+  if (b->gathers_first)
+    return add_gathered_input (b, module, in, v, feeds, width, out_kept);
   const PlanValueId read = plan_layer_add_quantize (b, module, in, v[1], v[2], feeds,
                                                     b->sizes->split_rows, width, &kept);
   if (b->tp > 1 && !b->splits)
@@ -680,6 +700,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
 {
   const gint64 *value = plan->value;
   const gboolean compiles = value[PLAN_COMPILE] == PLAN_COMPILE_ON;
+  const gboolean has_own_kernels = stack->layer.kernels == PLAN_KERNELS_OWN;
   memset (self->values, 0, sizeof self->values);
   init_sizes (&self->sizes, model, plan, stack, cluster);
   plan_model_count_kinds (model, value[PLAN_SEQ], self->layers);
@@ -692,16 +713,17 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .dispatcher = dispatcher_of (plan),
           .splits = value[PLAN_SP] == PLAN_SP_ON,
           .drops = plan_drops_hidden (plan),
-          .keeps_masks = stack->layer.kernels != PLAN_KERNELS_OWN,
+          .keeps_masks = !has_own_kernels,
+          .gathers_first = has_own_kernels && self->sizes.quantises && value[PLAN_SP] == PLAN_SP_ON,
           .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-                         && stack->weights.quantised != PLAN_QUANTISED_ON_USE,
+                         && stack->weights.quantised != PLAN_QUANTISED_ON_USE
+                         && !(has_own_kernels && value[PLAN_SP] == PLAN_SP_ON),
           .keeps_gate = stack->layer.kernels == PLAN_KERNELS_PYTORCH && model->gated && !compiles,
           .compiles = compiles,
           .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
           .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,
-          .has_own_kernels = stack->layer.kernels == PLAN_KERNELS_OWN,
-          .waits_for_counts
-          = stack->layer.kernels == PLAN_KERNELS_OWN && cluster->kind == PLAN_DEVICE_GPU,
+          .has_own_kernels = has_own_kernels,
+          .waits_for_counts = has_own_kernels && cluster->kind == PLAN_DEVICE_GPU,
           .overlaps_shared = value[PLAN_MOE_SHARED_OVERLAP] == PLAN_MOE_SHARED_OVERLAP_ON,
           .moves_eagerly = value[PLAN_MOE_PERMUTE_FUSION] == PLAN_MOE_PERMUTE_FUSION_OFF,
           .quantises_on_use = stack->weights.quantised == PLAN_QUANTISED_ON_USE };

@@ -45,6 +45,7 @@ typedef struct
   gboolean drops;              /* `other` goes through dropout */
   gboolean is_lazy;            /* only the backward pass needs it */
   gboolean is_cheap;           /* its output is made again and not kept */
+  gboolean is_col_lazy;        /* only the backward pass needs `col` */
   PlanTensorRole weight, bias; /* PLAN_N_TENSORS: none */
   PlanTensorRole feeds;        /* the weight whose GEMM reads what is quantised here; else none */
   gint64 rows, cols, depth; /* of `out` [rows, cols]; `depth` is a GEMM's inner dimension; `cols` of

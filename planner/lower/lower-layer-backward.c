@@ -581,8 +581,8 @@ static PlanValueSet
 needs_of (const PlanLayerGraph *net, guint node, PlanNodeSet again, PlanValueSet kept)
 {
   PlanValueSet needs = net->nodes[node].needs, of_cheap = 0;
-  for (guint j = 0; j < node; j++)
-    if (net->nodes[j].is_cheap && (net->nodes[j].makes & net->nodes[node].needs))
+  for (guint j = node; j-- > 0;)
+    if (net->nodes[j].is_cheap && (net->nodes[j].makes & (needs | of_cheap)))
       of_cheap |= net->nodes[j].reads;
   needs |= of_cheap;
   for (guint j = 0; of_cheap && j < node; j++)

@@ -110,6 +110,13 @@ goes_on (const PlanLayer *self, const PlanNode *node, PlanNodeKind kind, PlanNod
   return NULL;
 }
 
+/* The transposed copy that a node makes now. */
+static PlanValueId
+made_col (const PlanLayer *self, const PlanNode *node)
+{
+  return node->is_col_lazy && !self->is_replay ? PLAN_NO_VALUE : node->col;
+}
+
 static PlanLowerProduct
 forward_product (const PlanLayer *self, const PlanNode *node)
 {
@@ -349,8 +356,8 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
       return;
     case PLAN_NODE_QUANTIZE:
       plan_lower_quantise (lower, node->feeds, PLAN_QUANTIZER_INPUT, self->unit,
-                           PLAN_REFS (out, plan_layer_value (self, node->col), in), node->rows,
-                           node->cols);
+                           PLAN_REFS (out, plan_layer_value (self, made_col (self, node)), in),
+                           node->rows, node->cols);
       return;
     case PLAN_NODE_TRANSPOSE:
       plan_lower_compute (lower, PLAN_OP_TRANSPOSE, PLAN_REFS (out, in),
@@ -458,7 +465,7 @@ node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     plan_layer_take (self, node->out);
   if (!takes)
     {
-      plan_layer_take (self, node->col);
+      plan_layer_take (self, made_col (self, node));
       plan_layer_take (self, node->stats);
       plan_layer_take (self, node->saved);
     }

@@ -71,11 +71,12 @@ check_split (const Plan *plan, GError **error)
   if (plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
     return refuse_field (plan, PLAN_PARAM_GATHER, "beside tp above 1 " LATER ": it must be compute",
                          error);
-  if (plan->value[PLAN_SP] == PLAN_SP_OFF)
-    return TRUE;
-  if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
-    return refuse_field (plan, PLAN_COMPUTE,
-                         "beside sp=on " LATER ": it must be fp32, bf16 or fp16, or sp off", error);
+  if (plan->value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE
+      && plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
+    return refuse_field (plan, PLAN_TP_OVERLAP,
+                         "beside quantised products " LATER
+                         ": it must be none, or compute fp32, bf16 or fp16",
+                         error);
   return TRUE;
 }
 

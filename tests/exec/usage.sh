@@ -114,8 +114,8 @@ expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b 
   --set stack=megatron-fsdp@2026-01-01
 expect 1 "pp above 1 is modelled for" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set stack=fsdp1 \
   --set pp=2
-expect 1 "compute=fp8-tensorwise beside sp=on is modelled and not executed yet: it must be fp32" \
-  fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set tp=2 --set compute=fp8-tensorwise
+expect 1 "param_gather=fp8 beside tp above 1 is modelled and not executed yet: it must be compute" \
+  fsdplan run --model llama-tiny --gbs 4 --ranks 4 --set tp=2 --set compute=fp8-tensorwise --set param_gather=fp8
 expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny --gbs 4 --ranks 2 \
   --set sync_every_micro_batch=on --set strategy=optim
 expect 1 "task=eval is modelled and not executed" \

@@ -89,6 +89,33 @@ static const struct
   { 3, 4, "cp=2 tp=2 sp=on tp_overlap=async strategy=optim_grads_params compute=bf16 gbs=4" },
 };
 
+/* Products in eight bits of sequences that are gathered first. */
+static const struct
+{
+  guint ranks;
+  const char *fields;
+} narrow[] = {
+  { 2, "tp=2 sp=on strategy=optim compute=fp8-tensorwise gbs=2" },
+  { 4, "tp=2 sp=on strategy=optim_grads_params compute=fp8-delayed recompute=full" },
+  { 4, "tp=4 sp=on strategy=no_shard compute=fp8-delayed hidden_dropout=0.1 mbs=2 gbs=2" },
+};
+
+START_TEST (gathered_sequences_are_quantised_near_the_cpus)
+{
+  g_autofree char *all
+      = g_strconcat ("seq=32 main_grads=fp32 deterministic=on ", narrow[_i].fields, NULL);
+  Case c;
+  case_open (&c,
+             "family=llama,layers=2,hidden=64,ffn=64,heads=4,kv_heads=4,head_dim=16,vocab=64,"
+             "max_seq=32",
+             narrow[_i].ranks);
+  case_set_plan (&c, all);
+  check_against_cpu (&c, all);
+  case_check_bytes (&c, all);
+  case_clear (&c, all);
+}
+END_TEST
+
 START_TEST (split_sequences_are_near_the_cpus)
 {
   g_autofree char *all = g_strconcat (contexts[_i].fields, " seq=16 deterministic=on", NULL);
@@ -242,6 +269,8 @@ main (void)
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, split_layers_are_near_the_cpus, N_CASES);
   test_add_run_share (tcase, split_sequences_are_near_the_cpus, G_N_ELEMENTS (contexts));
+  tcase_add_loop_test (tcase, gathered_sequences_are_quantised_near_the_cpus, 0,
+                       G_N_ELEMENTS (narrow));
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 2);
   tcase_add_loop_test (tcase, a_graph_changes_no_bit, 1, 6);
   tcase_add_loop_test (tcase, a_missing_wait_for_rows_is_found, 0, 2);

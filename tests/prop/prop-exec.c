@@ -288,6 +288,8 @@ widen_plan (Case *c, int seed)
         {
           plan.value[PLAN_COMPUTE]
               = g_rand_int_range (rand, PLAN_COMPUTE_FP8_DELAYED, PLAN_COMPUTE_FP8_TENSORWISE + 1);
+          if (seed % 9 == 3 && plan.value[PLAN_TP] == 2)
+            plan.value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_NONE;
           if (plan.value[PLAN_TP] == 1)
             plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
           plan.value[PLAN_KEEP_TRANSPOSE] = g_rand_boolean (rand);
@@ -601,6 +603,7 @@ START_TEST (every_value_is_run)
   guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0, offloaded = 0,
         hosted = 0;
   guint pieces[2] = { 0, 0 }; /* of two ranks and of four */
+  guint narrow = 0;           /* products in eight bits of split sequences */
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -615,6 +618,9 @@ START_TEST (every_value_is_run)
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
       split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
       pieces[value[PLAN_TP] > 2] += value[PLAN_TP_OVERLAP] == PLAN_TP_OVERLAP_ASYNC;
+      narrow += value[PLAN_SP] == PLAN_SP_ON
+                && (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
+                    || value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_TENSORWISE);
       contexts[0] += value[PLAN_CP] == 2;
       contexts[1] += value[PLAN_CP] == 4;
       contexts[2] += value[PLAN_CP] > 1 && value[PLAN_TP] > 1;
@@ -631,6 +637,7 @@ START_TEST (every_value_is_run)
   ck_assert_uint_gt (split[0], 6);
   ck_assert_uint_gt (split[1], 6);
   ck_assert_uint_gt (MIN (pieces[0], pieces[1]), 2);
+  ck_assert_uint_gt (narrow, 0);
   for (guint i = 0; i < G_N_ELEMENTS (contexts); i++)
     ck_assert_msg (contexts[i] > 1, "%u cases of contexts %u", contexts[i], i);
   ck_assert_uint_gt (windowed, 1);

@@ -522,7 +522,8 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint tp_rank, GErro
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * (m->kv_lora > 0 ? m->v_dim : m->head_dim);
   self->up_width = m->gated ? 2 * m->ffn : m->ffn;
-  self->fuses_norms = self->is_delayed && stack->weights.quantised != PLAN_QUANTISED_ON_USE;
+  self->fuses_norms
+      = self->is_delayed && stack->weights.quantised != PLAN_QUANTISED_ON_USE && !self->splits_rows;
   if (tp_rank == 0)
     self->peer = g_new0 (ExecEvaluator *, self->together * self->tp);
   self->peer[0] = self;

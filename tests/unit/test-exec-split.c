@@ -440,6 +440,10 @@ START_TEST (quantised_products_may_be_split)
     { "pp=2 vpp=2 strategy=optim gbs=16", RANKS, FALSE },
     { "tp=2 sp=off strategy=optim", RANKS, FALSE },
     { "tp=2 sp=off pp=2 strategy=optim_grads_params", 2 * RANKS, FALSE },
+    { "tp=2 sp=on strategy=optim_grads_params", RANKS, FALSE },
+    { "tp=2 sp=on pp=2 strategy=optim recompute=selective recompute_modules=core_attn+mlp",
+      2 * RANKS, FALSE },
+    { "tp=2 sp=on strategy=no_shard recompute=full hidden_dropout=0.1", RANKS, FALSE },
     { "pp=2 strategy=optim_grads_params", RANKS, TRUE },
   };
   g_autofree char *words
@@ -615,7 +619,8 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
   {
     const char *model, *words, *message;
   } cases[] = {
-    { LLAMA, "tp=2 compute=fp8-delayed", "compute=fp8-delayed beside sp=on is modelled and not" },
+    { LLAMA, "tp=2 tp_overlap=async compute=fp8-delayed",
+      "tp_overlap=async beside quantised products is modelled and not" },
     { LLAMA, "tp=2 sp=off compute=fp8-delayed param_gather=fp8",
       "param_gather=fp8 beside tp above 1 is modelled and not" },
     { LLAMA, "pp=2 strategy=optim precision_aware=on exp_avg=fp8",
@@ -647,7 +652,7 @@ main (void)
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 12);
-  test_add_runs (tcase, quantised_products_may_be_split, 24);
+  test_add_runs (tcase, quantised_products_may_be_split, 36);
   test_add_runs (tcase, stages_may_split_experts, 20);
   test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);

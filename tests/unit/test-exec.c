@@ -696,8 +696,6 @@ START_TEST (what_is_not_executed_is_refused_by_name)
     const char *words, *message;
   } cases[]
       = { { "task=eval", "task=eval is modelled and not executed by itself" },
-          { "tp=2 sp=on compute=fp8-tensorwise",
-            "compute=fp8-tensorwise beside sp=on is modelled and not executed yet: it must" },
           { "compute=fp8-blockwise",
             "copy.qkv of 128 x 64 is not of whole blocks of fp8-128x128: each must be a multiple "
             "of 128" },
@@ -786,7 +784,7 @@ main (void)
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, steps_that_are_not_finite_change_nothing, 0, 2);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
-  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 4);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 3);
   tcase_add_test (tcase, positions_by_lists_of_factors_are_refused);
   tcase_add_test (tcase, formats_that_kernels_lack_are_refused_by_name);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
