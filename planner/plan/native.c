@@ -81,21 +81,24 @@ check_split (const Plan *plan, GError **error)
 }
 
 /* Refuses moments in eight bits, which have a scale for each part of a parameter, where those of a
- * parameter lie in several places. */
+ * parameter lie in several places; and where ranks of two stages have other parts of a tied
+ * embedding. */
 static gboolean
-check_moments (const Plan *plan, GError **error)
+check_moments (const Plan *plan, const PlanModel *model, gint64 ranks, GError **error)
 {
   const PlanField moments[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
-  const gboolean has_stages = plan->value[PLAN_PP] > 1;
-  if (!has_stages && plan->value[PLAN_OFFLOAD_OPTIMIZER] == 0)
-    return TRUE;
+  const gboolean is_hosted = plan->value[PLAN_OFFLOAD_OPTIMIZER] > 0;
+  const gboolean drifts = plan->value[PLAN_PP] > 1 && model->tied_embeddings && ranks > 1
+                          && plan->value[PLAN_STRATEGY] != PLAN_STRATEGY_NO_SHARD;
   for (guint i = 0; i < G_N_ELEMENTS (moments); i++)
-    if (plan_field_dtype (plan, moments[i]) == PLAN_DTYPE_E4M3)
-      return refuse_field (plan, moments[i],
-                           has_stages ? "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16"
-                                      : "beside offload_optimizer above 0 " LATER
-                                        ": it must be fp32, bf16 or fp16",
-                           error);
+    if ((is_hosted || drifts) && plan_field_dtype (plan, moments[i]) == PLAN_DTYPE_E4M3)
+      return refuse_field (
+          plan, moments[i],
+          is_hosted ? "beside offload_optimizer above 0 " LATER ": it must be fp32, bf16 or fp16"
+                    : "would have other scales on both stages of a tied embedding, "
+                      "whose copies would drift apart: it must be fp32, bf16 or "
+                      "fp16, or strategy=no_shard",
+          error);
   return TRUE;
 }
 
@@ -141,6 +144,6 @@ gboolean
 plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GError **error)
 {
   return check_fields (resolved, ranks, error) && check_dropout (resolved, model, error)
-         && check_split (resolved, error) && check_moments (resolved, error)
+         && check_split (resolved, error) && check_moments (resolved, model, ranks, error)
          && check_stages (resolved, error) && check_model (model, error);
 }

@@ -39,6 +39,7 @@ same 4 --gbs 8 --set dp_outer=2 --set outer_strategy=optim --set reduce_algo=a2a
 
 # tensor parallelism, with and without sequence parallelism
 same 4 --gbs 4 --set tp=2
+same 4 --gbs 4 --set tp=2 --set compute=fp8-tensorwise
 same 2 --gbs 2 --set tp=2 --set sp=off --set compute=fp32
 
 # pipelines with stages of two ranks that shard gradients, or of one rank; two stages share a matrix
@@ -51,6 +52,7 @@ same 4 --gbs 8 --set pp=4 --set pp_schedule=afab
 # scales on which ranks agree, and scales of what a single rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8
 same 2 --gbs 4 --set precision_aware=on --set exp_avg=fp8 --set exp_avg_sq=fp8
+same 4 --gbs 8 --set pp=2 --set precision_aware=on --set exp_avg=fp8 --set exp_avg_sq=fp8
 
 # A process that is killed between two steps, or in one, ends the run: the message names the rank, and
 # no other rank hangs.

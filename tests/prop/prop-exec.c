@@ -244,6 +244,26 @@ set_split (Plan *plan, const PlanModel *model, int seed)
         = MAX (plan->value[PLAN_SEQ] / plan->value[PLAN_TP], 1) * plan->value[PLAN_TP];
 }
 
+static void
+narrow_products (Plan *plan, int seed, GRand *rand)
+{
+  plan->value[PLAN_COMPUTE]
+      = g_rand_int_range (rand, PLAN_COMPUTE_FP8_DELAYED, PLAN_COMPUTE_FP8_TENSORWISE + 1);
+  if (seed % 9 == 3 && plan->value[PLAN_TP] == 2)
+    plan->value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_NONE;
+  if (plan->value[PLAN_TP] == 1)
+    plan->value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
+  plan->value[PLAN_KEEP_TRANSPOSE] = g_rand_boolean (rand);
+}
+
+static void
+narrow_moments (Plan *plan)
+{
+  plan->value[PLAN_PRECISION_AWARE] = PLAN_PRECISION_AWARE_ON;
+  plan->value[PLAN_EXP_AVG] = PLAN_EXP_AVG_FP8;
+  plan->value[PLAN_EXP_AVG_SQ] = PLAN_EXP_AVG_SQ_FP8;
+}
+
 /* Changes fields one after the other, where the plan may be run with the change. */
 static void
 widen_plan (Case *c, int seed)
@@ -285,15 +305,9 @@ widen_plan (Case *c, int seed)
                                             ? PLAN_PARAM_GATHER_NVFP4
                                             : PLAN_PARAM_GATHER_MXFP8;
       else if (i == 3 && seed % 3 == 0)
-        {
-          plan.value[PLAN_COMPUTE]
-              = g_rand_int_range (rand, PLAN_COMPUTE_FP8_DELAYED, PLAN_COMPUTE_FP8_TENSORWISE + 1);
-          if (seed % 9 == 3 && plan.value[PLAN_TP] == 2)
-            plan.value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_NONE;
-          if (plan.value[PLAN_TP] == 1)
-            plan.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
-          plan.value[PLAN_KEEP_TRANSPOSE] = g_rand_boolean (rand);
-        }
+        narrow_products (&plan, seed, rand);
+      else if (i == 4 && seed >= STAGED && seed % 4 == 2)
+        narrow_moments (&plan);
       else if (i == 1 && g_rand_boolean (rand))
         {
           plan.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
@@ -651,7 +665,7 @@ END_TEST
 START_TEST (every_kind_of_stages_is_run)
 {
   guint interleaved = 0, staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0,
-        again = 0, split = 0, dropped = 0, afab = 0, hosted = 0;
+        again = 0, split = 0, dropped = 0, afab = 0, hosted = 0, scaled = 0;
   for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
     {
       Case c;
@@ -665,6 +679,9 @@ START_TEST (every_kind_of_stages_is_run)
       afab += value[PLAN_PP_SCHEDULE] == PLAN_PP_SCHEDULE_AFAB;
       dropped += value[PLAN_VPP] > 1 && value[PLAN_HIDDEN_DROPOUT] > 0;
       hosted += value[PLAN_PP] > 1 && value[PLAN_OFFLOAD_OPTIMIZER] > 0;
+      scaled += value[PLAN_PP] > 1
+                && (plan_field_dtype (&c.of->plan, PLAN_EXP_AVG) == PLAN_DTYPE_E4M3
+                    || plan_field_dtype (&c.of->plan, PLAN_EXP_AVG_SQ) == PLAN_DTYPE_E4M3);
       narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
       again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
       case_clear (&c);
@@ -676,6 +693,7 @@ START_TEST (every_kind_of_stages_is_run)
   ck_assert_uint_gt (afab, 5);
   ck_assert_uint_gt (dropped, 0);
   ck_assert_uint_gt (hosted, 3);
+  ck_assert_uint_gt (scaled, 1);
   ck_assert_uint_gt (narrow, 3);
   ck_assert_uint_gt (again, 3);
   for (guint i = 0; i < G_N_ELEMENTS (staged); i++)

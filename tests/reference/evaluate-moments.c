@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "exec/number/number.h"
+#include "planner/plan/stages.h"
 #include "tests/reference/evaluate-split.h"
 
 /* The slot of a parameter, and the kind of bucket it is in. In models with experts, layers without
@@ -25,20 +26,30 @@ find_slot (const ExecEvaluator *self, const PlanLayout *layout, PlanTensorRole r
   g_assert_not_reached ();
 }
 
+/* A stage of a pipeline: buckets as its ranks have them. */
+typedef struct
+{
+  PlanStage stage;
+  PlanModel model;
+  PlanLayout layout;
+} Stage;
+
 /* Adds the parts into which ranks' shards of a bucket cut a parameter: a shard ends at each
- * multiple of `share`. */
+ * multiple of `share`. Of experts each rank of an expert-parallel group has some, whole. */
 static void
-add_parts (ExecEvaluator *self, const PlanLayout *layout, gboolean is_sharded,
-           const PlanTensor *tensor, gint64 layer)
+add_parts (ExecEvaluator *self, const PlanLayout *layout, const PlanTensor *tensor, gint64 layer)
 {
   PlanBucketKind kind;
   const PlanSlot *slot = find_slot (self, layout, tensor->role, layer, &kind);
-  guint64 count = tensor->rows * tensor->cols, n;
-  guint64 share = layout->buckets[kind].padded / (is_sharded ? layout->shards : 1);
+  const PlanBucket *bucket = &layout->buckets[kind];
+  guint64 whole = tensor->rows * tensor->cols, share = bucket->padded / bucket->shards;
+  guint64 count = kind == PLAN_BUCKET_EXPERTS ? whole / self->ep : whole, n;
 
-  for (guint64 first = 0; first < count; first += n)
+  for (guint64 first = 0; first < whole; first += n)
     {
-      n = MIN (count - first, share - (slot->offset + first) % share);
+      guint64 here = first % count;
+
+      n = MIN (count - here, share - (slot->offset + here) % share);
       ExecEvaluatorPart part = { .role = tensor->role,
                                  .layer = layer,
                                  .first = first,
@@ -49,19 +60,46 @@ add_parts (ExecEvaluator *self, const PlanLayout *layout, gboolean is_sharded,
     }
 }
 
+static gboolean
+is_before_layers (PlanTensorRole role)
+{
+  return role == PLAN_TENSOR_EMBEDDING || role == PLAN_TENSOR_POSITIONS
+         || role == PLAN_TENSOR_EMBED_NORM || role == PLAN_TENSOR_EMBED_NORM_BIAS;
+}
+
+static void
+add_parts_of_stage (ExecEvaluator *self, const Stage *of)
+{
+  const PlanStage *stage = &of->stage;
+
+  for (guint i = 0; i < self->n_outer; i++)
+    if (is_before_layers (self->outer[i].role) ? stage->has_embedding : stage->has_head)
+      add_parts (self, &of->layout, &self->outer[i], 0);
+  for (gint64 here = 0; here < stage->layers; here++)
+    {
+      gint64 layer = plan_stage_layer (stage, here);
+
+      for (guint i = 0; i < self->in_layer[layer].n; i++)
+        add_parts (self, &of->layout, &self->in_layer[layer].tensor[i], layer);
+    }
+}
+
 void
 exec_evaluator_find_parts (ExecEvaluator *self)
 {
   const PlanCase *of = self->job->of;
-  gboolean is_sharded = self->inner > 1 && of->plan.value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
 
   g_assert (!of->layout.by_size); /* no stack that runs on CPUs has such buckets */
   self->parts = g_array_new (FALSE, FALSE, sizeof (ExecEvaluatorPart));
-  for (guint i = 0; i < self->n_outer; i++)
-    add_parts (self, &of->layout, is_sharded, &self->outer[i], 0);
-  for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->in_layer[layer].n; i++)
-      add_parts (self, &of->layout, is_sharded, &self->in_layer[layer].tensor[i], layer);
+  for (gint64 number = 0; number < of->plan.value[PLAN_PP]; number++)
+    {
+      g_autofree Stage *stage = g_new0 (Stage, 1);
+
+      stage->stage = plan_stage_of (of->model, of->stack, &of->plan, number);
+      stage->model = plan_stage_model (&stage->stage, of->model);
+      plan_layout_init (&stage->layout, &stage->model, of->stack, &of->plan, self->ranks);
+      add_parts_of_stage (self, stage);
+    }
 }
 
 static gboolean

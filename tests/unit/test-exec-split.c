@@ -18,6 +18,7 @@
 #define RANKS 4
 #define LLAMA \
   "family=llama,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16"
+#define GPT2 "family=gpt2,layers=3,hidden=24,ffn=16,heads=4,head_dim=6,vocab=50,max_seq=20"
 #define STEPS 14
 
 /* Models with every kind of parameter, split or not. */
@@ -453,6 +454,47 @@ START_TEST (quantised_products_may_be_split)
 }
 END_TEST
 
+/* Moments in eight bits, whose scales are those of the parts of parameters that ranks of a stage
+ * have. */
+START_TEST (stages_may_have_moments_in_eight_bits)
+{
+  static const char *const splits[]
+      = { "pp=2 strategy=optim exp_avg=fp8 exp_avg_sq=fp8",
+          "pp=4 strategy=optim_grads_params exp_avg=fp8",
+          "tp=2 sp=on pp=2 strategy=optim_grads exp_avg=bf16 exp_avg_sq=fp8",
+          "pp=2 vpp=2 strategy=optim mbs=1 exp_avg=fp8 exp_avg_sq=fp8 main_params=bf16" };
+  static const char *const staged[] = {
+    "family=llama,layers=4,hidden=20,ffn=12,heads=4,kv_heads=2,head_dim=6,vocab=32,max_seq=16",
+    "family=gpt_neox,layers=4,hidden=16,ffn=24,heads=4,head_dim=8,vocab=35,max_seq=16"
+  };
+  g_autofree char *words = g_strconcat (splits[_i / 2], " compute=bf16 precision_aware=on", NULL);
+  compare (staged[_i % 2], 2 * RANKS, words);
+}
+END_TEST
+
+/* Where experts are on several ranks, and a stage begins with a layer without them. */
+START_TEST (experts_may_have_moments_in_eight_bits)
+{
+  static const char *const splits[] = { "ep=2 strategy=optim", "ep=2 strategy=optim_grads_params",
+                                        "ep=2 pp=2 strategy=optim", "ep=4 strategy=no_shard" };
+  g_autofree char *words = g_strconcat (splits[_i], " moe_imbalance=4 mbs=1 compute=bf16 ",
+                                        "precision_aware=on exp_avg=fp8 exp_avg_sq=fp8", NULL);
+  compare ("family=qwen3_moe,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+           "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
+           "router_score=sigmoid,router_scale=2.5",
+           2 * RANKS, words);
+}
+END_TEST
+
+/* Both stages of a tied embedding have the same parts of it where all ranks have all of it. */
+START_TEST (tied_stages_may_have_moments_in_eight_bits)
+{
+  compare (GPT2, RANKS,
+           "pp=2 pp_first_layers=1 strategy=no_shard compute=bf16 precision_aware=on exp_avg=fp8 "
+           "exp_avg_sq=fp8");
+}
+END_TEST
+
 START_TEST (stages_may_split_experts)
 {
   static const char *const splits[]
@@ -623,8 +665,8 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
       "tp_overlap=async beside quantised products is modelled and not" },
     { LLAMA, "tp=2 sp=off compute=fp8-delayed param_gather=fp8",
       "param_gather=fp8 beside tp above 1 is modelled and not" },
-    { LLAMA, "pp=2 strategy=optim precision_aware=on exp_avg=fp8",
-      "exp_avg=fp8 beside pp above 1 is modelled and not" },
+    { GPT2, "pp=2 pp_first_layers=1 strategy=optim precision_aware=on exp_avg=fp8",
+      "exp_avg=fp8 would have other scales on both stages of a tied embedding" },
     { LLAMA, "pp=2 doc_tokens=4", "doc_tokens=4 beside pp above 1 is modelled and not executed" },
   };
   ExecResult results[RANKS] = { { 0 } };
@@ -653,6 +695,9 @@ main (void)
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 12);
   test_add_runs (tcase, quantised_products_may_be_split, 36);
+  test_add_runs (tcase, stages_may_have_moments_in_eight_bits, 8);
+  test_add_runs (tcase, experts_may_have_moments_in_eight_bits, 4);
+  tcase_add_test (tcase, tied_stages_may_have_moments_in_eight_bits);
   test_add_runs (tcase, stages_may_split_experts, 20);
   test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);
