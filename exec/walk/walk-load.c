@@ -36,6 +36,19 @@ read_part (const ExecWalk *walk, gboolean is_eval, gint64 first, gint32 *out_tok
   return TRUE;
 }
 
+/* Reads a sequence that lies on this rank as a whole. Stages that neither embed tokens nor compute
+ * the loss need the places of tokens in their documents alone. */
+static gboolean
+read_whole (const ExecWalk *walk, gboolean is_eval, gint64 first, const ExecLoad *load, gint64 at,
+            GError **error)
+{
+  const gint64 seq = walk->of->plan.value[PLAN_SEQ];
+  g_autofree gint32 *unused = load->tokens ? NULL : g_new (gint32, 2 * seq);
+  return exec_source_sequence (walk->job, is_eval, first, load->tokens ? load->tokens + at : unused,
+                               load->tokens ? load->targets + at : unused + seq,
+                               load->places ? load->places + at : NULL, error);
+}
+
 /* Reads the tokens of a micro batch. Sequences are assigned by micro batch, then by rank; ranks of
  * a tensor-parallel group, and all stages, read the same ones, those of a context-parallel group
  * parts of the same ones. */
@@ -51,12 +64,11 @@ exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
   gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
   if (load->start)
     *load->start = first;
-  for (gint64 i = 0; load->tokens && i < mbs; i++, first += seq)
+  for (gint64 i = 0; (load->tokens || load->places) && i < mbs; i++, first += seq)
     {
-      gint32 *tokens = load->tokens + i * seq / cp, *targets = load->targets + i * seq / cp;
-      if (cp > 1 ? !read_part (walk, is_eval, first, tokens, targets, error)
-                 : !exec_source_sequence (walk->job, is_eval, first, tokens, targets,
-                                          load->places ? load->places + i * seq : NULL, error))
+      const gint64 at = i * seq / cp;
+      if (cp > 1 ? !read_part (walk, is_eval, first, load->tokens + at, load->targets + at, error)
+                 : !read_whole (walk, is_eval, first, load, at, error))
         return FALSE;
     }
   return TRUE;

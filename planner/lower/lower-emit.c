@@ -37,7 +37,8 @@ plan_lower_in_row (const PlanLower *self, PlanRef ref)
 PlanRef
 plan_lower_places (const PlanLower *self)
 {
-  return self->input.places < 0 ? PLAN_REF_NONE : plan_lower_ref (self->input.places);
+  return self->input.places < 0 ? PLAN_REF_NONE
+                                : plan_lower_in_row (self, plan_lower_ref (self->input.places));
 }
 
 PlanRef

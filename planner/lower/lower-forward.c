@@ -549,13 +549,15 @@ plan_lower_input_gradient (const PlanLower *self)
 }
 
 /* Whether the pass at hand begins with a load: where tokens or targets are used, or, if random
- * numbers depend on which micro batch it is, in its first pass here. */
+ * numbers depend on which micro batch it is, or attention on its documents, in its first pass
+ * here. */
 static gboolean
 is_load_due (const PlanLower *self)
 {
   const PlanStage *here = &self->now.here, first = plan_stage_virtual (&self->stage, 0);
-  return self->input.start < 0 ? self->input.tokens >= 0 && (here->has_embedding || here->has_loss)
-                               : here->first == first.first && here->layers == first.layers;
+  return self->input.start < 0 && self->input.places < 0
+             ? self->input.tokens >= 0 && (here->has_embedding || here->has_loss)
+             : here->first == first.first && here->layers == first.layers;
 }
 
 static void

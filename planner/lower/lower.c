@@ -377,8 +377,9 @@ declare_rest (PlanLower *self)
   const guint all = plan_schedule_ranks (self->schedule);
   const gboolean loads = self->stage.has_embedding || self->stage.has_loss;
   const gboolean computes = !plan_stage_reads_logits (&self->stage);
-  const gboolean draws = (plan_drops_hidden (self->plan) || plan_attention_dropout (self->plan) > 0)
-                         && self->stack->layer.kernels == PLAN_KERNELS_OWN;
+  const gboolean is_own = self->stack->layer.kernels == PLAN_KERNELS_OWN;
+  const gboolean draws
+      = is_own && (plan_drops_hidden (self->plan) || plan_attention_dropout (self->plan) > 0);
   self->input.tokens = self->input.targets = self->input.places = self->input.start
       = self->input.keys = -1;
   if (loads)
@@ -388,8 +389,9 @@ declare_rest (PlanLower *self)
       self->input.targets
           = buffer (self, "targets", self->rows, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
     }
-  if (self->plan->value[PLAN_DOC_TOKENS] > 0 && self->plan->value[PLAN_PP] == 1)
-    self->input.places = buffer (self, "places", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  if (self->plan->value[PLAN_DOC_TOKENS] > 0 && (self->plan->value[PLAN_PP] == 1 || is_own))
+    self->input.places
+        = buffer (self, "places", self->rows, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
   if (draws)
     {
       self->input.start
@@ -408,9 +410,7 @@ declare_rest (PlanLower *self)
   self->sums.coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
   self->work.scratch
-      = self->stack->layer.kernels == PLAN_KERNELS_OWN
-            ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
-            : -1;
+      = is_own ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE) : -1;
   for (guint backward = 0; backward < 2; backward++)
     self->work.gemm[backward]
         = computes && self->stack->memory.gemm_bytes > 0 && !(backward && self->policy.is_eval)

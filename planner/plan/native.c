@@ -102,18 +102,6 @@ check_moments (const Plan *plan, const PlanModel *model, gint64 ranks, GError **
   return TRUE;
 }
 
-/* Refuses what does not run yet with a pipeline. */
-static gboolean
-check_stages (const Plan *plan, GError **error)
-{
-  const gint64 *value = plan->value;
-  if (value[PLAN_PP] == 1)
-    return TRUE;
-  if (value[PLAN_DOC_TOKENS] > 0)
-    return refuse_field (plan, PLAN_DOC_TOKENS, "beside pp above 1 " LATER ": it must be 0", error);
-  return TRUE;
-}
-
 /* Refuses models with parts that no kernel computes. */
 static gboolean
 check_model (const PlanModel *model, GError **error)
@@ -145,5 +133,5 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GE
 {
   return check_fields (resolved, ranks, error) && check_dropout (resolved, model, error)
          && check_split (resolved, error) && check_moments (resolved, model, ranks, error)
-         && check_stages (resolved, error) && check_model (model, error);
+         && check_model (model, error);
 }

@@ -48,6 +48,7 @@ same 4 --gbs 8 --set pp=4 --set strategy=optim --model llama-tiny,layers=5,tied=
 same 4 --gbs 2 --set pp=2 --set tp=2
 same 4 --gbs 8 --set pp=2 --set vpp=2 --set strategy=optim
 same 4 --gbs 8 --set pp=4 --set pp_schedule=afab
+same 4 --gbs 8 --set pp=4 --set doc_tokens=6
 
 # scales on which ranks agree, and scales of what a single rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8

@@ -665,7 +665,7 @@ END_TEST
 START_TEST (every_kind_of_stages_is_run)
 {
   guint interleaved = 0, staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0,
-        again = 0, split = 0, dropped = 0, afab = 0, hosted = 0, scaled = 0;
+        again = 0, split = 0, dropped = 0, afab = 0, hosted = 0, scaled = 0, packed = 0;
   for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
     {
       Case c;
@@ -682,6 +682,7 @@ START_TEST (every_kind_of_stages_is_run)
       scaled += value[PLAN_PP] > 1
                 && (plan_field_dtype (&c.of->plan, PLAN_EXP_AVG) == PLAN_DTYPE_E4M3
                     || plan_field_dtype (&c.of->plan, PLAN_EXP_AVG_SQ) == PLAN_DTYPE_E4M3);
+      packed += value[PLAN_PP] > 1 && value[PLAN_DOC_TOKENS] > 0;
       narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
       again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
       case_clear (&c);
@@ -694,6 +695,7 @@ START_TEST (every_kind_of_stages_is_run)
   ck_assert_uint_gt (dropped, 0);
   ck_assert_uint_gt (hosted, 3);
   ck_assert_uint_gt (scaled, 1);
+  ck_assert_uint_gt (packed, 1);
   ck_assert_uint_gt (narrow, 3);
   ck_assert_uint_gt (again, 3);
   for (guint i = 0; i < G_N_ELEMENTS (staged); i++)
