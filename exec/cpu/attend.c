@@ -33,7 +33,7 @@ typedef struct
 static Shape
 shape_of (const ExecArgs *args, const ExecCpuAttentionOperands *of)
 {
-  const gboolean drops = of->key < PLAN_MAX_REFS && args->ptr[of->key] != NULL;
+  const gboolean drops = args->ptr[of->key] != NULL;
   const PlanOp *op = args->op;
   const gboolean is_latent
       = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;

@@ -15,7 +15,7 @@ typedef struct
 /* Which operands of an op are which. Only an op of the backward pass has dout, dq, dk and dv. */
 typedef struct
 {
-  guint lse, places, work, key, start; /* `key`, `start`: PLAN_MAX_REFS where there is none */
+  guint lse, places, work, key, start;
   ExecCpuHeads q, k, v, out, dout, dq, dk, dv;
 } ExecCpuAttentionOperands;
 

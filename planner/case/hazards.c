@@ -299,10 +299,10 @@ is_on_rocm (const PlanFacts *f)
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute all that is modelled: not an offloaded optimizer with moments in fp8 or CUDA graphs, "
-      "dropout in latent attention, weights gathered in fp8 beside tp, moments in fp8 of an embedding that two stages share, and some "
+      "weights gathered in fp8 beside tp, moments in fp8 of an embedding that two stages share, and some "
       "kinds of models; fsdplan run names which",
       "a limit of this version", 0 },
-    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_ATTENTION_DROPOUT, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ,
+    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ,
       PLAN_CUDA_GRAPH, PLAN_OFFLOAD_OPTIMIZER),
     PLAN_LEVEL (NOT_RUN) },
   { { "dispatcher-wants-ibgda", "over the network moe_dispatcher=deepep and hybridep let GPUs start transfers (IBGDA), which ConnectX "

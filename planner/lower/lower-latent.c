@@ -128,14 +128,23 @@ attention_dims (const PlanLayer *self, gint64 *out_dims)
   return out_dims;
 }
 
+/* Where random numbers begin; none without their key. */
+static PlanRef
+start_of (const PlanLayer *self, PlanRef key)
+{
+  return key.array < 0 ? PLAN_REF_NONE : plan_lower_start (self->lower);
+}
+
 static void
 attention (PlanLayer *self, const PlanNode *node)
 {
+  const PlanRef key = plan_lower_attention_key (self->lower, self->unit);
   gint64 dims[PLAN_MAX_DIMS];
   plan_lower_compute (self->lower, PLAN_OP_LATENT_ATTENTION,
                       PLAN_REFS (value (self, node->out), value (self, node->stats),
                                  value (self, node->in), value (self, node->other),
-                                 value (self, node->latent), plan_lower_places (self->lower)),
+                                 value (self, node->latent), plan_lower_places (self->lower), key,
+                                 start_of (self, key)),
                       attention_dims (self, dims));
 }
 
@@ -143,6 +152,7 @@ static void
 attention_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
+  const PlanRef key = plan_lower_attention_key (lower, self->unit);
   const PlanRef dq = plan_layer_take_share (self, node->in);
   const PlanRef dk = plan_layer_take_share (self, node->other);
   const PlanRef dv = plan_layer_take_share (self, node->latent);
@@ -153,7 +163,8 @@ attention_backward (PlanLayer *self, const PlanNode *node)
                       PLAN_REFS (dq, dk, dv, plan_layer_gradient (self, node->out),
                                  value (self, node->out), value (self, node->stats),
                                  value (self, node->in), value (self, node->other),
-                                 value (self, node->latent), plan_lower_places (self->lower)),
+                                 value (self, node->latent), plan_lower_places (self->lower), key,
+                                 start_of (self, key)),
                       attention_dims (self, dims));
   if (lower->work.attention >= 0)
     plan_lower_free (lower, REF (work.attention));

@@ -52,16 +52,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
   return TRUE;
 }
 
-/* Refuses dropout where no kernel of attention makes its random numbers. */
-static gboolean
-check_dropout (const Plan *plan, const PlanModel *model, GError **error)
-{
-  if (plan->value[PLAN_ATTENTION_DROPOUT] == 0 || model->kv_lora == 0)
-    return TRUE;
-  return refuse_field (plan, PLAN_ATTENTION_DROPOUT, "in latent attention " LATER ": it must be 0",
-                       error);
-}
-
 /* Refuses what does not run yet with tensor parallelism. */
 static gboolean
 check_split (const Plan *plan, GError **error)
@@ -131,7 +121,6 @@ check_model (const PlanModel *model, GError **error)
 gboolean
 plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GError **error)
 {
-  return check_fields (resolved, ranks, error) && check_dropout (resolved, model, error)
-         && check_split (resolved, error) && check_moments (resolved, model, ranks, error)
-         && check_model (model, error);
+  return check_fields (resolved, ranks, error) && check_split (resolved, error)
+         && check_moments (resolved, model, ranks, error) && check_model (model, error);
 }

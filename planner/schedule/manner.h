@@ -31,7 +31,8 @@ G_BEGIN_DECLS
   X (FACTOR, "factor", "what is multiplied by; 0: 1 / the data-parallel size", (SCALE)) \
   X (FIRST, "first", "the first that is here of a vocabulary, of heads or of rows in parts", \
      (EMBED, EMBED_BWD, ROW_STAT, CROSS_ENTROPY, CROSS_ENTROPY_BWD, LOSS_GRAD, ATTENTION, \
-      ATTENTION_BWD, POSITIONS, POSITIONS_BWD, DROPOUT, DROPOUT_ADD, DROPOUT_BWD)) \
+      ATTENTION_BWD, LATENT_ATTENTION, LATENT_ATTENTION_BWD, POSITIONS, POSITIONS_BWD, DROPOUT, \
+      DROPOUT_ADD, DROPOUT_BWD)) \
   X (GROUPS, "groups", "groups of experts, of which the best are chosen first; 0: there are none", \
      (ROUTE)) \
   X (GROUP_TOPK, "group_topk", "how many groups are chosen", (ROUTE)) \
@@ -50,7 +51,8 @@ G_BEGIN_DECLS
      (ROPE, ATTENTION, ATTENTION_BWD, POSITIONS, POSITIONS_BWD, DROPOUT, DROPOUT_ADD, \
       DROPOUT_BWD)) \
   X (RATE, "rate", "the share of elements, or of attention's weights, that dropout zeroes", \
-     (DROPOUT, DROPOUT_ADD, DROPOUT_BWD, ATTENTION, ATTENTION_BWD)) \
+     (DROPOUT, DROPOUT_ADD, DROPOUT_BWD, ATTENTION, ATTENTION_BWD, LATENT_ATTENTION, \
+      LATENT_ATTENTION_BWD)) \
   X (LIMIT, "limit", \
      "gates are at most so much, and what they multiply is, either way; 0: there is no bound", \
      (ACTIVATE, ACTIVATE_BWD, EXPERT_ACTIVATE, EXPERT_ACTIVATE_BWD)) \

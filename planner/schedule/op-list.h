@@ -284,7 +284,7 @@
       (q, reads, batch * seq * heads * head_dim), (k, reads, batch * seq * heads * head_dim), \
       (v, reads, batch * seq * heads * v_dim), \
       (work, scratch, seq * seq + 2 * seq * (head_dim + v_dim), ATTENTION, 0), \
-      (places, may_read, batch * seq))) \
+      (places, may_read, batch * seq), (key, may_read, PLAN_RANDOM_KEY), (start, may_read, 1))) \
   X (LATENT_ATTENTION_BWD, "latent_attention_bwd", COMPUTE, ATTENTION, ATTENTION, "its gradients", \
      (batch, seq, heads, head_dim, v_dim, keys), \
      1.0 * batch * seq * keys * heads * (3 * head_dim + 2 * v_dim), \
@@ -294,7 +294,7 @@
       (q, reads, batch * seq * heads * head_dim), (k, reads, batch * seq * heads * head_dim), \
       (v, reads, batch * seq * heads * v_dim), \
       (work, scratch, 2 * seq * seq + 5 * seq * (head_dim + v_dim), NONE, 0), \
-      (places, may_read, batch * seq))) \
+      (places, may_read, batch * seq), (key, may_read, PLAN_RANDOM_KEY), (start, may_read, 1))) \
   X (ROUTE, "route", COMPUTE, ELEMENT, ACTIVATION, \
      "each token's experts, chosen by score, or by score and bias, and probabilities; `loads` " \
      "counts the tokens of each expert", \

@@ -12,7 +12,7 @@ G_BEGIN_DECLS
 #define PLAN_EXACT_LIMBS 20 /* 64-bit limbs of one exact sum (exec/number/exact.h) */
 #define PLAN_RANDOM_KEY 2   /* 32-bit words of a key of random numbers (exec/number/random.h) */
 
-#define PLAN_MAX_REFS 11
+#define PLAN_MAX_REFS 13
 #define PLAN_MAX_DIMS 7
 #define PLAN_MAX_WAITS 4
 #define PLAN_MAX_DEPTH 4

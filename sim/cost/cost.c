@@ -185,7 +185,7 @@ typedef struct
   TimeKey key[CACHE_SIZE];
 } TimeCache;
 
-#define DTYPE_BITS 5
+#define DTYPE_BITS 4
 G_STATIC_ASSERT (PLAN_N_DTYPES < 1 << DTYPE_BITS && PLAN_MAX_REFS * DTYPE_BITS <= 64);
 
 /* Formats of an op's operands, packed; 0 where there is no operand. */

@@ -143,9 +143,6 @@ expect 2 "rule experts-need-sp" fsdplan run --gbs 2 --ranks 2 --set tp=2 --set s
   --model family=gpt_oss,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32,experts=4,topk=2,expert_ffn=32
 expect 1 "modelled and not executed" fsdplan run --gbs 2 --seq 32 --db :memory: \
   --model family=phi3,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32,rope_scaling=longrope
-expect 1 "attention_dropout=0.1 in latent attention is modelled and not executed yet: it must be 0" \
-  fsdplan run --gbs 2 --seq 8 --db :memory: --set attention_dropout=0.1 \
-  --model family=llama,layers=1,hidden=16,ffn=16,heads=2,kv_lora=5,nope_dim=4,rope_dim=2,v_dim=3,vocab=64,max_seq=8
 run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
 printf '\001\000\377' >"$work/odd.bin"
 printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"

@@ -163,7 +163,7 @@ work_elements (const BatchedCase *self, PlanOpKind kind, const gint64 *dims)
 static gboolean
 has (const BatchedCase *self, BatchedExtra extra)
 {
-  const guint of_latent = BATCHED_BOUNDED | BATCHED_DOCUMENTS;
+  const guint of_latent = BATCHED_BOUNDED | BATCHED_DOCUMENTS | BATCHED_DROPOUT;
   return (self->extras & extra) != 0 && (self->v_dim == 0 || (of_latent & extra) != 0);
 }
 

@@ -16,7 +16,7 @@ typedef struct
   gint64 window; /* keys that a query sees at most; negative: the size of chunks; 0: all keys */
   gint64 v_dim;  /* the size of values in latent attention, which has as many key heads as query
                     heads; 0: plain attention */
-  guint extras;  /* of BatchedExtra; latent attention has neither slopes nor dropout */
+  guint extras;  /* of BatchedExtra; latent attention has no slopes */
 } BatchedCase;
 
 /* What may become of scores and weights. */

@@ -275,7 +275,7 @@ product_case_init (ProductCase *self, guint64 point)
     {
       plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
       plan.value[PLAN_HIDDEN_DROPOUT] = 250000;
-      plan.value[PLAN_ATTENTION_DROPOUT] = self->model->kv_lora > 0 ? 0 : 400000;
+      plan.value[PLAN_ATTENTION_DROPOUT] = 400000;
     }
   plan.value[PLAN_GBS] = 2 * self->ranks;
   const char *words = split_fields[product_digit (point, PRODUCT_SHARDS)];

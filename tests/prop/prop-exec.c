@@ -367,7 +367,7 @@ add_dropout (Case *c)
 {
   Plan plan = c->of->plan;
   plan.value[PLAN_HIDDEN_DROPOUT] = 250000;
-  plan.value[PLAN_ATTENTION_DROPOUT] = c->model->kv_lora > 0 ? 0 : 400000;
+  plan.value[PLAN_ATTENTION_DROPOUT] = 400000;
   take_plan (c, &plan);
 }
 

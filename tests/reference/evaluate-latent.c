@@ -4,6 +4,7 @@
  * them, and each makes the queries, keys and values of its own heads. */
 #include "config.h"
 
+#include "tests/reference/evaluate-dropout.h"
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 #include "tests/reference/rope.h"
@@ -123,17 +124,22 @@ latent_norm_bwd (ExecEvaluator *self, gint64 layer, PlanTensorRole gain, gint64 
 /* Scores are divided by the root of the heads' width, and multiplied by the square of yarn's
  * attention factor. */
 static PlanManner
-manner_of_scores (const PlanModel *m)
+manner_of_scores (const ExecEvaluator *self)
 {
+  const PlanModel *m = self->model;
+  const double rate
+      = self->is_eval ? 0 : (double)self->job->of->plan.value[PLAN_ATTENTION_DROPOUT] / 1e6;
   const double growth = m->rope.mscale_all > 0 && m->rope.factor > 1
                             ? 1 + 0.1 * m->rope.mscale_all * log (m->rope.factor)
                             : 1;
   const double width = m->attn_scalar > 0 ? m->attn_scalar : (double)(m->nope_dim + m->rope_dim);
   const double squared = growth * growth;
 
-  return (PlanManner){
-    { [PLAN_MANNER_SCALAR] = width / (squared * squared), [PLAN_MANNER_CAP] = m->attn_softcap }
-  };
+  return (
+      PlanManner){ { [PLAN_MANNER_SCALAR] = width / (squared * squared),
+                     [PLAN_MANNER_CAP] = m->attn_softcap,
+                     [PLAN_MANNER_RATE] = rate,
+                     [PLAN_MANNER_FIRST] = rate > 0 ? (double)(self->tp_rank * m->heads) : 0 } };
 }
 
 typedef struct
@@ -265,6 +271,26 @@ make_latents (ExecEvaluator *self, gint64 layer)
   latent_norm (self, layer, PLAN_TENSOR_KV_UP_NORM, m->kv_lora, a->normed, a->stats, a->latent);
 }
 
+/* What the random numbers of dropout are made of: the layer's key, and the number of the first
+ * token in the run. Without dropout nobody reads them. */
+typedef struct
+{
+  guint32 key[2];
+  gint64 start;
+  ExecArray operands[2];
+} Random;
+
+static void
+find_random (const ExecEvaluator *self, const PlanManner *manner, gint64 layer, Random *out)
+{
+  const gboolean drops = manner->value[PLAN_MANNER_RATE] > 0;
+
+  exec_evaluator_key (self, layer, out->key);
+  out->start = self->numbers[0];
+  out->operands[0] = (ExecArray){ .data = drops ? out->key : NULL, .dtype = PLAN_DTYPE_I32 };
+  out->operands[1] = (ExecArray){ .data = drops ? &out->start : NULL, .dtype = PLAN_DTYPE_I64 };
+}
+
 /* Computes the attention of this rank's heads for all rows. */
 static void
 attend (ExecEvaluator *self, gint64 layer)
@@ -272,7 +298,8 @@ attend (ExecEvaluator *self, gint64 layer)
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
   const ExecEvaluatorLatent *a = l->latent;
-  const PlanManner manner = manner_of_scores (m);
+  const PlanManner manner = manner_of_scores (self);
+  Random random;
 
   if (m->q_lora > 0)
     exec_evaluator_linear (self, a->q, a->q_normed, PLAN_TENSOR_Q_UP, EXEC_NO_BIAS, layer,
@@ -284,8 +311,10 @@ attend (ExecEvaluator *self, gint64 layer)
                          kv_width (m), m->kv_lora);
   for (gint64 row = 0; row < self->rows; row++)
     make_heads (self, a, row);
+  find_random (self, &manner, layer, &random);
   RUN_AS (&manner, LATENT_ATTENTION,
-          EXEC_OPERANDS (l->attention, l->lse, a->q, a->k, a->v, { 0 }, places_of (self)),
+          EXEC_OPERANDS (l->attention, l->lse, a->q, a->k, a->v, { 0 }, places_of (self),
+                         random.operands[0], random.operands[1]),
           self->mbs, self->seq, m->heads, m->nope_dim + m->rope_dim, m->v_dim, self->seq);
 }
 
@@ -311,11 +340,13 @@ attend_bwd (ExecEvaluator *self, gint64 layer)
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
   const ExecEvaluatorLatent *a = l->latent;
-  const PlanManner manner = manner_of_scores (m);
+  const PlanManner manner = manner_of_scores (self);
+  Random random;
 
+  find_random (self, &manner, layer, &random);
   RUN_AS (&manner, LATENT_ATTENTION_BWD,
           EXEC_OPERANDS (a->dq, a->dk, a->dv, self->dattention, l->attention, l->lse, a->q, a->k,
-                         a->v, { 0 }, places_of (self)),
+                         a->v, { 0 }, places_of (self), random.operands[0], random.operands[1]),
           self->mbs, self->seq, m->heads, m->nope_dim + m->rope_dim, m->v_dim, self->seq);
   for (gint64 row = 0; row < self->rows; row++)
     make_heads_bwd (self, a, row);

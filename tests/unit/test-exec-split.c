@@ -566,7 +566,8 @@ START_TEST (latent_attention_may_be_split)
           "tp=2 pp=2 ep=2 strategy=optim_grads_params",
           "tp=2 ep=2 strategy=optim_grads recompute=selective recompute_modules=mla_up_proj",
           "tp=4 ep=1 strategy=optim_grads_params recompute=full",
-          "tp=2 ep=2 strategy=optim compute=bf16 main_grads=fp32 per_token_loss=off" };
+          "tp=2 ep=2 strategy=optim compute=bf16 main_grads=fp32 per_token_loss=off "
+          "attention_dropout=0.2" };
   g_autofree char *words = g_strconcat (splits[_i / 2], " sp=on moe_imbalance=4", NULL);
   for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
     compare (latent_models[_i % 2], ranks, words);

@@ -293,6 +293,71 @@ START_TEST (attention_drops_weights_of_the_softmax)
 }
 END_TEST
 
+/* Copies columns [from, from + width) of rows of `pitch`. */
+static Tensor
+columns_of (const Tensor *all, guint64 rows, guint64 pitch, guint64 from, guint64 width)
+{
+  Tensor out = tensor_blank (all->dtype, rows * width);
+  for (guint64 row = 0; row < rows; row++)
+    memcpy ((guint8 *)out.data + plan_dtype_bytes (out.dtype, row * width),
+            (const guint8 *)all->data + plan_dtype_bytes (out.dtype, row * pitch + from),
+            plan_dtype_bytes (out.dtype, width));
+  return out;
+}
+
+static void
+check_columns (const Tensor *all, guint64 rows, guint64 pitch, guint64 from, const Tensor *want)
+{
+  const guint64 width = want->count / rows;
+  g_auto (Tensor) found = columns_of (all, rows, pitch, from, width);
+  ck_assert_mem_eq (found.data, want->data, plan_dtype_bytes (want->dtype, want->count));
+}
+
+/* Latent attention whose values are as wide as its keys is attention of as many key heads as query
+ * heads: it drops the same weights, in both passes. */
+START_TEST (latent_attention_drops_the_same_weights)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Case c = case_of (rand);
+  const gint64 heads = between (rand, 1, 4), dim = between (rand, 1, 9),
+               seq = between (rand, 1, 60);
+  const gint64 dims[] = { between (rand, 1, 2), seq, heads, heads, dim, seq },
+               latent[] = { dims[0], seq, heads, dim, dim, seq };
+  const guint64 rows = (guint64)(dims[0] * seq), width = (guint64)(heads * dim), n = rows * width;
+  const PlanDtype format = format_of (_i);
+  const Tensor key = { .dtype = PLAN_DTYPE_I32, .data = c.key },
+               start = { .dtype = PLAN_DTYPE_I64, .data = &c.start };
+  g_auto (Tensor) qkv = tensor_random (rand, format, 3 * n, 1),
+                  dout = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) q = columns_of (&qkv, rows, 3 * width, 0, width),
+                  k = columns_of (&qkv, rows, 3 * width, width, width),
+                  v = columns_of (&qkv, rows, 3 * width, 2 * width, width);
+  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, rows * (guint64)heads),
+                  latent_lse = tensor_blank (PLAN_DTYPE_FP32, rows * (guint64)heads);
+  g_auto (Tensor) out = tensor_blank (format, n), latent_out = tensor_blank (format, n),
+                  dqkv = tensor_blank (format, 3 * n), dq = tensor_blank (format, n),
+                  dk = tensor_blank (format, n), dv = tensor_blank (format, n);
+
+  manner.value[PLAN_MANNER_PARTS] = manner.value[PLAN_MANNER_PART] = 0;
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv, NULL, NULL, NULL, &key, &start), dims,
+              format);
+  run_kernel (PLAN_OP_ATTENTION_BWD,
+              OPERANDS (&dqkv, &dout, &out, &lse, &qkv, NULL, NULL, NULL, NULL, &key, &start), dims,
+              format);
+  run_kernel (PLAN_OP_LATENT_ATTENTION,
+              OPERANDS (&latent_out, &latent_lse, &q, &k, &v, NULL, NULL, &key, &start), latent,
+              format);
+  run_kernel (PLAN_OP_LATENT_ATTENTION_BWD,
+              OPERANDS (&dq, &dk, &dv, &dout, &latent_out, &latent_lse, &q, &k, &v, NULL, NULL,
+                        &key, &start),
+              latent, format);
+  check_columns (&out, rows, width, 0, &latent_out);
+  check_columns (&dqkv, rows, 3 * width, 0, &dq);
+  check_columns (&dqkv, rows, 3 * width, width, &dk);
+  check_columns (&dqkv, rows, 3 * width, 2 * width, &dv);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -305,6 +370,7 @@ main (void)
   tcase_add_test (tcase, keys_differ);
   test_add_runs (tcase, kernels_drop_the_same_elements, 40);
   test_add_runs (tcase, attention_drops_weights_of_the_softmax, 40);
+  test_add_runs (tcase, latent_attention_drops_the_same_weights, 30);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
   const int failed = srunner_ntests_failed (runner);

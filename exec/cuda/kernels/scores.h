@@ -39,16 +39,18 @@ exec_cuda_slopes (const ExecArgs *args)
   return exec_manner (args, PLAN_MANNER_ALIBI) != 0 ? power : 0;
 }
 
+/* The operand `name` of an op of attention of either kind, in either direction. */
+#define EXEC_CUDA_OF_ATTENTION(kind, name) \
+  ((kind) == PLAN_OP_ATTENTION          ? (int)PLAN_REF_ATTENTION_##name \
+   : (kind) == PLAN_OP_ATTENTION_BWD    ? (int)PLAN_REF_ATTENTION_BWD_##name \
+   : (kind) == PLAN_OP_LATENT_ATTENTION ? (int)PLAN_REF_LATENT_ATTENTION_##name \
+                                        : (int)PLAN_REF_LATENT_ATTENTION_BWD_##name)
+
 /* `dim`: the size of a head of queries. */
 static inline ExecCudaScores
 exec_cuda_scores (const ExecArgs *args, guint64 dim)
 {
   const PlanOpKind kind = args->op->kind;
-  const gboolean is_bwd = kind == PLAN_OP_ATTENTION_BWD;
-  const int places = kind == PLAN_OP_ATTENTION          ? (int)PLAN_REF_ATTENTION_places
-                     : is_bwd                           ? (int)PLAN_REF_ATTENTION_BWD_places
-                     : kind == PLAN_OP_LATENT_ATTENTION ? (int)PLAN_REF_LATENT_ATTENTION_places
-                                                        : (int)PLAN_REF_LATENT_ATTENTION_BWD_places;
   const double parts = exec_manner (args, PLAN_MANNER_PARTS),
                window = exec_manner (args, PLAN_MANNER_WINDOW),
                chunk = exec_manner (args, PLAN_MANNER_CHUNK),
@@ -63,18 +65,11 @@ exec_cuda_scores (const ExecArgs *args, guint64 dim)
   self.cap = (float)exec_manner (args, PLAN_MANNER_CAP);
   self.slopes = exec_cuda_slopes (args);
   self.first_head = (guint32)exec_manner (args, PLAN_MANNER_FIRST);
-  self.dropout = exec_dropout (NULL, EXEC_FIRST_HEAD_SITE + self.first_head,
-                               exec_manner (args, PLAN_MANNER_RATE));
-  self.start = NULL;
-  self.places = (const gint32 *)args->ptr[places];
-  if (kind != PLAN_OP_ATTENTION && !is_bwd)
-    return self;
-  self.dropout.key
-      = (const guint32 *)
-            args->ptr[is_bwd ? (int)PLAN_REF_ATTENTION_BWD_key : (int)PLAN_REF_ATTENTION_key];
-  self.start
-      = (const gint64 *)
-            args->ptr[is_bwd ? (int)PLAN_REF_ATTENTION_BWD_start : (int)PLAN_REF_ATTENTION_start];
+  self.dropout
+      = exec_dropout (args->ptr[EXEC_CUDA_OF_ATTENTION (kind, key)],
+                      EXEC_FIRST_HEAD_SITE + self.first_head, exec_manner (args, PLAN_MANNER_RATE));
+  self.start = (const gint64 *)args->ptr[EXEC_CUDA_OF_ATTENTION (kind, start)];
+  self.places = (const gint32 *)args->ptr[EXEC_CUDA_OF_ATTENTION (kind, places)];
   return self;
 }
 
