@@ -427,7 +427,7 @@ START_TEST (quantised_products_may_be_split)
     { "compute=mxfp8 seq=64", "param_gather=mxfp8",
       "family=llama,layers=4,hidden=64,ffn=64,heads=2,kv_heads=2,head_dim=32,vocab=64,max_seq=64" },
     { "compute=fp8-blockwise seq=128", "param_gather=fp8",
-      "family=llama,layers=4,hidden=256,ffn=256,heads=4,kv_heads=2,head_dim=128,vocab=64,"
+      "family=llama,layers=4,hidden=128,ffn=256,heads=2,kv_heads=2,head_dim=128,vocab=64,"
       "max_seq=128" },
   };
   static const struct
@@ -447,6 +447,8 @@ START_TEST (quantised_products_may_be_split)
     { "tp=2 sp=on strategy=no_shard recompute=full hidden_dropout=0.1", RANKS, FALSE },
     { "pp=2 strategy=optim_grads_params", RANKS, TRUE },
   };
+  if (_i % 4 == 3 && _i / 4 % 3 != 0 && test_share () > 1) /* blocks of 128 x 128 take longest */
+    return;
   g_autofree char *words
       = g_strjoin (" ", "main_grads=fp32 mbs=1", formats[_i % 4].words, splits[_i / 4].words,
                    splits[_i / 4].gathers ? formats[_i % 4].gathers : "", NULL);
