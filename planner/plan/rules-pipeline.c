@@ -219,11 +219,15 @@ interleaves_afab (const PlanFacts *f)
   return plan_stage_is_afab (f->plan) && f->value[PLAN_VPP] > 1;
 }
 
+/* Experts may be shared by ranks of a tensor-parallel group, too. */
 static gboolean
 interleaves_natively (const PlanFacts *f)
 {
+  const gint64 of_stage = plan_cluster_devices (f->cluster) / f->value[PLAN_PP];
+  const gint64 share_experts
+      = f->model->experts > 0 ? of_stage / f->value[PLAN_EP] / f->value[PLAN_ETP] : 1;
   return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_VPP] > 1 && plan_shards_grads (f->plan)
-         && plan_data_parallel (f->plan, f->cluster) > 1;
+         && MAX (plan_data_parallel (f->plan, f->cluster), share_experts) > 1;
 }
 
 /* Our runtime sums a tied embedding's gradients over its two stages after the last micro batch,

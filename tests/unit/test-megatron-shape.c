@@ -172,7 +172,7 @@ static const struct
   { MOE BATCH "--pipeline-model-parallel-size 4 --no-overlap-p2p-communication", 0,
     "pp=4 vpp=1 pp_overlap=on", NULL },
   { MOE BATCH TE_LOSS, 0, "", "for want of stability" },
-  { MOE BATCH TE_LOSS, 20260602, "ce_fusion=on", NULL },
+  { MOE BATCH TE_LOSS, 20260602, "ce_fusion=te", NULL },
 };
 
 START_TEST (settings_of_experts_are_read)
