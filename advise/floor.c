@@ -501,12 +501,8 @@ even_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 stages = resolved->value[PLAN_PP];
   const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
   Plan whole = *resolved;
-  whole.value[PLAN_PP] = whole.value[PLAN_VPP] = 1;
+  plan_stages_clear (&whole);
   whole.value[PLAN_PP_GROUP] = PLAN_UNSET;
-  whole.value[PLAN_PP_FIRST_LAYERS] = whole.value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
-  whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
-  whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
-  whole.value[PLAN_PP_LAST_SHORT] = 0;
   if (stages == 1 || stack->pipeline.reductions != PLAN_STAGES_REDUCE_HELD)
     return n * stage_floor_ns (self, &whole, 0, 0) / stages;
   const AdviseFloorWork work = find_work (self, &whole, 0);
@@ -514,12 +510,13 @@ even_floor_ns (AdviseFloors *self, const Plan *resolved)
   return resolved->value[PLAN_VPP] == 1 ? filled_ns (chain, n, stages) : n * chain / stages;
 }
 
-/* Lower bound of a step's time. The even share is found first, since it is cheap. */
+/* Lower bound of a step's time. The even share is found first, since it is cheap. No stage stands
+ * for others where a layout says what each holds (pp_layout). */
 static gint64
 floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
 {
   const gint64 stages = resolved->value[PLAN_PP], even = even_floor_ns (self, resolved);
-  if (stages == 1 || even > enough_ns)
+  if (stages == 1 || even > enough_ns || resolved->value[PLAN_PP_LAYOUT] != PLAN_UNSET)
     return even;
   return MAX (even, runs_ahead (self, resolved) ? hostless_floor_ns (self, resolved)
                                                 : pipeline_floor_ns (self, resolved, FALSE));
@@ -639,6 +636,8 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
   Plan here = *resolved;
   if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || !reduces_alike (resolved)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
+    return 0;
+  if (resolved->value[PLAN_PP] > 1 && resolved->value[PLAN_PP_LAYOUT] != PLAN_UNSET)
     return 0;
   if (resolved->value[PLAN_PP] > 1)
     return MAX (once_floor_ns (self, resolved), runs_ahead (self, resolved)

@@ -498,6 +498,7 @@ is_moot (const Plan *plan, PlanField field)
     case PLAN_PP_COUNT_EMBEDDING:
     case PLAN_PP_COUNT_LOSS:
     case PLAN_PP_LAST_SHORT:
+    case PLAN_PP_LAYOUT:
       return plan->value[PLAN_PP] == 1;
     case PLAN_OVERLAP_PARAM_GATHER:
       return plan->value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD;

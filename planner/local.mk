@@ -84,6 +84,7 @@ libplanner_a_SOURCES += \
   %D%/plan/stack-nanotron.c \
   %D%/plan/stack-native.c \
   %D%/plan/stack-history.c %D%/plan/stack-history.h \
+  %D%/plan/pp-layout.c %D%/plan/pp-layout.h \
   %D%/plan/stages.c %D%/plan/stages.h
 # Where parameters lie.
 libplanner_a_SOURCES += \

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
+#include "planner/plan/pp-layout.h"
 #include "planner/plan/stages.h"
 
 #define INT "%" G_GINT64_FORMAT
@@ -374,9 +375,10 @@ static void
 add_stages (GString *text, const PlanCase *of)
 {
   const gint64 *value = of->plan.value;
-  if (value[PLAN_PP_LAST_SHORT] > 0)
+  if (value[PLAN_PP_LAST_SHORT] > 0 || value[PLAN_PP_LAYOUT] != PLAN_UNSET)
     {
-      g_autofree char *layout = plan_stages_layout (of->model, of->stack, &of->plan);
+      g_autofree char *layout
+          = plan_pp_layout_print (plan_stages_layout (of->model, of->stack, &of->plan));
       add (text, "model.pipeline_model_parallel_layout", "\"%s\"", layout);
     }
   if (value[PLAN_VPP] > 1)

@@ -6,6 +6,7 @@
 #include "planner/base/units.h"
 #include "planner/emit/emit-private.h"
 #include "planner/megatron/megatron.h"
+#include "planner/plan/pp-layout.h"
 #include "planner/plan/stages.h"
 #include "planner/schedule/quantizers.h"
 
@@ -112,21 +113,28 @@ add_always (const Emit *e)
   add_if (e, !IS (STRATEGY, NO_SHARD), PLAN_EMIT_GROUP_SHARDING, F (META_DEVICE), NULL);
 }
 
+/* Whether a layout string is written, which alone can say how layers are dealt out. */
+static gboolean
+has_layout (const Emit *e)
+{
+  return e->value[PLAN_PP_LAST_SHORT] > 0 || e->value[PLAN_PP_LAYOUT] != PLAN_UNSET;
+}
+
 /* Whether a field of the pipeline is written as a part of the layout string. */
 static gboolean
 is_in_layout (const Emit *e, PlanField field)
 {
-  return e->value[PLAN_PP_LAST_SHORT] > 0
-         && (field == PLAN_VPP || field == PLAN_PP_COUNT_EMBEDDING);
+  return has_layout (e) && (field == PLAN_VPP || field == PLAN_PP_COUNT_EMBEDDING);
 }
 
 static void
 add_layout (const Emit *e)
 {
-  if (e->value[PLAN_PP_LAST_SHORT] == 0)
+  if (!has_layout (e))
     return;
   const PlanCase *of = e->subject->of;
-  g_autofree char *layout = plan_stages_layout (of->model, of->stack, &of->plan);
+  g_autofree char *layout
+      = plan_pp_layout_print (plan_stages_layout (of->model, of->stack, &of->plan));
   g_autofree char *quoted = g_strdup_printf ("'%s'", layout);
   add (e, PLAN_EMIT_GROUP_BATCH, F (PP_LAYOUT), quoted);
 }

@@ -14,7 +14,7 @@
 static const PlanEmitSaid said[] = {
   CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (EP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
   CAN_SAY (PP), CAN_SAY (VPP), CAN_SAY (PP_GROUP), CAN_SAY (PP_SCHEDULE), CAN_SAY (PP_COUNT_EMBEDDING), CAN_SAY (PP_COUNT_LOSS),
-  CAN_SAY (PP_LAST_SHORT), CAN_SAY (PP_FIRST_LAYERS), CAN_SAY (PP_LAST_LAYERS),
+  CAN_SAY (PP_LAST_SHORT), CAN_SAY (PP_LAYOUT), CAN_SAY (PP_FIRST_LAYERS), CAN_SAY (PP_LAST_LAYERS),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC), CAN_SAY (ADAM_FOREACH),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8)
@@ -530,7 +530,8 @@ append_pipeline (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->of->plan.value;
   const gboolean is_told = value[PLAN_PP_FIRST_LAYERS] != PLAN_UNSET
-                           || value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET || value[PLAN_VPP] > 2;
+                           || value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET
+                           || value[PLAN_PP_LAYOUT] != PLAN_UNSET || value[PLAN_VPP] > 2;
   if (value[PLAN_PP] == 1)
     return;
   g_string_append_printf (text,

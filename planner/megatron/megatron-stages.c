@@ -4,13 +4,10 @@
 #include "planner/megatron/megatron-stages.h"
 
 #include "planner/base/error.h"
+#include "planner/plan/pp-layout.h"
 #include "planner/plan/stages.h"
 
-#include <string.h>
-
 #define F(id) PLAN_MEGATRON_##id
-#define MOST_LETTERS 65536 /* most letters of a layout */
-#define MOST_BRACKETS 16   /* most brackets within one another */
 
 static gboolean fail (PlanMegatronFlag flag, PlanErrorCode code, GError **error, const char *format,
                       ...) G_GNUC_PRINTF (4, 5);
@@ -26,184 +23,37 @@ fail (PlanMegatronFlag flag, PlanErrorCode code, GError **error, const char *for
   return FALSE;
 }
 
-/* Expands "Et*2|(tt|)*2L" to "Ett|tt|tt|L": a letter or a bracket may be followed by how often it
- * is repeated. FALSE where the text has another form. */
-static gboolean
-unroll (const char **at, guint depth, GString *out)
-{
-  while (**at && !(depth > 0 && **at == ')'))
-    {
-      g_autoptr (GString) item = g_string_new (NULL);
-      guint64 times = 1;
-      const char c = *(*at)++;
-      if (c == '(')
-        {
-          if (depth == MOST_BRACKETS || !unroll (at, depth + 1, item) || *(*at)++ != ')')
-            return FALSE;
-        }
-      else if (strchr ("EtmL|", c))
-        g_string_append_c (item, c);
-      else if (c != ',')
-        return FALSE;
-      if (**at == '*')
-        {
-          char *end;
-          if (!g_ascii_isdigit ((*at)[1]))
-            return FALSE;
-          times = g_ascii_strtoull (*at + 1, &end, 10);
-          *at = end;
-        }
-      if (times > MOST_LETTERS)
-        return FALSE;
-      for (guint64 i = 0; i < times; i++)
-        {
-          g_string_append_len (out, item->str, (gssize)item->len);
-          if (out->len > MOST_LETTERS)
-            return FALSE;
-        }
-    }
-  return TRUE;
-}
-
-/* Checks that all prediction modules stand right before the loss, in its stage. */
-static gboolean
-check_modules (const char *letters, gint64 modules, GError **error)
-{
-  const char *last = letters + strlen (letters) - 1, *first = strchr (letters, 'm');
-  gint64 n = 0;
-  while (last > letters && last[-1] == 'm')
-    last--;
-  for (const char *c = letters; *c; c++)
-    n += *c == 'm';
-  if (first && first != last)
-    return fail (F (PP_LAYOUT), PLAN_ERROR_UNSUPPORTED, error,
-                 "places prediction modules (m) elsewhere than just before the loss (L), as in "
-                 "'Et*4|(t*4|)*2t*3mL', which is not modelled");
-  if (n != modules)
-    return fail (F (PP_LAYOUT), PLAN_ERROR_INVALID, error,
-                 "places %" G_GINT64_FORMAT
-                 " prediction modules (m), and --mtp-num-layers is %" G_GINT64_FORMAT,
-                 n, modules);
-  return TRUE;
-}
-
-/* The layers of every virtual stage, in order; NULL with an error where the text is no layout. */
-static GArray *
-parse_layout (const char *text, gint64 modules, GError **error)
-{
-  g_autoptr (GString) letters = g_string_new (NULL);
-  g_autoptr (GArray) counts = g_array_new (FALSE, TRUE, sizeof (gint64));
-  const char *at = text;
-  const gboolean is_read = unroll (&at, 0, letters);
-  const char *embedding = strchr (letters->str, 'E'), *loss = strchr (letters->str, 'L');
-  if (!is_read || embedding != letters->str || !loss || strchr (loss + 1, 'L')
-      || strchr (embedding + 1, 'E') || loss[1] != '\0')
-    {
-      fail (F (PP_LAYOUT), PLAN_ERROR_INVALID, error,
-            "is '%s': stages are separated by '|', E begins the first, t is a layer, L ends the "
-            "last, x*n repeats a letter and (...)*n a group, as in 'Et*3|(t*4|)*2t*3L'",
-            text);
-      return NULL;
-    }
-  if (!check_modules (letters->str, modules, error))
-    return NULL;
-  g_array_set_size (counts, 1);
-  for (const char *c = letters->str; *c; c++)
-    if (*c == '|')
-      g_array_set_size (counts, counts->len + 1);
-    else if (*c == 't')
-      g_array_index (counts, gint64, counts->len - 1)++;
-  return g_steal_pointer (&counts);
-}
-
-/* Whether the plan deals layers out in exactly this way. */
-static gboolean
-is_that_layout (const Plan *plan, gint64 layers, const GArray *counts)
-{
-  const PlanModel model = { .layers = layers };
-  const PlanStack *stack = plan_stack_of (plan, PLAN_DEVICE_GPU, NULL);
-  const gint64 stages = plan->value[PLAN_PP];
-  if (!stack || !plan_stages_divide (&model, stack, plan))
-    return FALSE;
-  for (gint64 i = 0; i < counts->len; i++)
-    {
-      const PlanStage stage = plan_stage_of (&model, stack, plan, i % stages);
-      if (plan_stage_virtual (&stage, i / stages).layers != g_array_index (counts, gint64, i))
-        return FALSE;
-    }
-  return TRUE;
-}
-
-/* Whether layers are dealt out evenly, except that the last virtual stage has `last_short` fewer.
- * Tries whether the embedding counts as a layer and, unless the last one is shorter anyway, whether
- * the loss does. */
-static gboolean
-find_even (Plan *plan, gint64 layers, const GArray *counts, gint64 last_short)
-{
-  gint64 *value = plan->value;
-  value[PLAN_PP_FIRST_LAYERS] = value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
-  value[PLAN_PP_LAST_SHORT] = last_short;
-  for (guint i = 0; i < (last_short > 0 ? 2 : 4); i++)
-    {
-      value[PLAN_PP_COUNT_EMBEDDING]
-          = i & 1 ? PLAN_PP_COUNT_EMBEDDING_ON : PLAN_PP_COUNT_EMBEDDING_OFF;
-      value[PLAN_PP_COUNT_LOSS] = i & 2 ? PLAN_PP_COUNT_LOSS_ON : PLAN_PP_COUNT_LOSS_OFF;
-      if (is_that_layout (plan, layers, counts))
-        return TRUE;
-    }
-  return FALSE;
-}
-
-static gboolean
-find_ends (Plan *plan, gint64 layers, const GArray *counts)
-{
-  gint64 *value = plan->value;
-  value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
-  value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
-  value[PLAN_PP_FIRST_LAYERS] = value[PLAN_VPP] * g_array_index (counts, gint64, 0);
-  value[PLAN_PP_LAST_LAYERS] = value[PLAN_VPP] * g_array_index (counts, gint64, counts->len - 1);
-  return value[PLAN_PP_FIRST_LAYERS] > 0 && value[PLAN_PP_LAST_LAYERS] > 0
-         && is_that_layout (plan, layers, counts);
-}
-
-/* Expresses the layout by other fields; FALSE where that is not possible. */
-static gboolean
-find_settings (Plan *plan, gint64 layers, const GArray *counts)
-{
-  const gint64 others = g_array_index (counts, gint64, counts->len > 2 ? 1 : 0);
-  const gint64 last_short = others - g_array_index (counts, gint64, counts->len - 1);
-  return find_even (plan, layers, counts, 0) || find_ends (plan, layers, counts)
-         || (last_short > 1 && find_even (plan, layers, counts, last_short));
-}
-
 static gboolean
 set_layout (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **error)
 {
-  const char *text = plan_megatron_value (s, F (PP_LAYOUT));
-  const gint64 modules = MAX (plan_megatron_int (s, F (MTP_NUM_LAYERS)), 0);
-  g_autoptr (GArray) counts = parse_layout (text, modules, error);
-  gint64 sum = 0;
-  if (!counts)
-    return FALSE;
-  for (guint i = 0; i < counts->len; i++)
-    sum += g_array_index (counts, gint64, i);
-  if (counts->len % (guint64)plan->value[PLAN_PP] != 0)
+  const PlanModel model
+      = { .layers = layers, .mtp = MAX (plan_megatron_int (s, F (MTP_NUM_LAYERS)), 0) };
+  gint64 number;
+  if (!plan_pp_layout_parse (plan_megatron_value (s, F (PP_LAYOUT)), &number, error))
+    {
+      g_prefix_error (error, "%s ", plan_megatron_flag_name (F (PP_LAYOUT)));
+      return FALSE;
+    }
+  const PlanPpLayout *layout = plan_pp_layout_of (number);
+  const gint64 sum = layout->before[layout->n];
+  if (layout->modules != model.mtp)
     return fail (F (PP_LAYOUT), PLAN_ERROR_INVALID, error,
-                 "has %u stages: their number must be a multiple of "
+                 "places %" G_GINT64_FORMAT
+                 " prediction modules (m), and --mtp-num-layers is %" G_GINT64_FORMAT,
+                 layout->modules, model.mtp);
+  if (layout->n % plan->value[PLAN_PP] != 0)
+    return fail (F (PP_LAYOUT), PLAN_ERROR_INVALID, error,
+                 "has %" G_GINT64_FORMAT " stages: their number must be a multiple of "
                  "--pipeline-model-parallel-size, which is %" G_GINT64_FORMAT,
-                 counts->len, plan->value[PLAN_PP]);
+                 layout->n, plan->value[PLAN_PP]);
   if (sum != layers)
     return fail (F (PP_LAYOUT), PLAN_ERROR_INVALID, error,
                  "places %" G_GINT64_FORMAT " layers (t), and --num-layers is %" G_GINT64_FORMAT,
                  sum, layers);
-  plan->value[PLAN_VPP] = counts->len / plan->value[PLAN_PP];
-  return find_settings (plan, layers, counts)
-         || fail (
-             F (PP_LAYOUT), PLAN_ERROR_UNSUPPORTED, error,
-             "is '%s': modelled are layouts in which all stages but the first and the last have "
-             "equally many layers, or all virtual stages but the last, with one fewer in the first "
-             "where the embedding counts as a layer",
-             text);
+  plan->value[PLAN_VPP] = layout->n / plan->value[PLAN_PP];
+  plan->value[PLAN_PP_LAYOUT] = plan->value[PLAN_PP] > 1 ? number : PLAN_UNSET;
+  plan_stages_settle (plan, &model);
+  return TRUE;
 }
 
 /* Sets the number of virtual stages from the layers in each, as arguments.py 953-975 does. */

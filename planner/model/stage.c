@@ -13,6 +13,7 @@ cut_of (const PlanStage *self)
   if (self->n_virtual > 1)
     {
       cut.runs = self->n_virtual;
+      cut.dealt = self->dealt;
       cut.run_layers = self->each;
       cut.missing = self->missing;
       cut.gap = self->distance - self->each;
@@ -46,12 +47,20 @@ plan_stage_reads_logits (const PlanStage *self)
   return !self->has_head && (self->has_cast || self->has_loss);
 }
 
+static gint64
+first_of (const PlanStage *self, gint64 number)
+{
+  if (self->dealt.before)
+    return plan_model_dealt_first (&self->dealt, number);
+  return number == 0 ? 0 : number * self->each - self->missing;
+}
+
 PlanStage
 plan_stage_virtual (const PlanStage *self, gint64 number)
 {
   const gboolean is_last = number + 1 == self->n_virtual;
-  const gint64 first = number == 0 ? 0 : number * self->each - self->missing;
-  const gint64 end = is_last ? self->layers : (number + 1) * self->each - self->missing;
+  const gint64 first = first_of (self, number);
+  const gint64 end = is_last ? self->layers : first_of (self, number + 1);
   return (PlanStage){ .first = first,
                       .layers = end - first,
                       .has_embedding = self->has_embedding && number == 0,

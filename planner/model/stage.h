@@ -18,9 +18,10 @@ typedef struct
   gint64 modules; /* how many of its last layers belong to prediction modules, which are with the
                      head */
   gint64 n_virtual;
-  gint64 each;     /* layers of every virtual stage but the last, which has the remainder */
-  gint64 missing;  /* by how many layers the first virtual stage has fewer than `each` */
-  gint64 distance; /* from one virtual stage to the next, in layers of the whole model */
+  gint64 each;          /* layers of every virtual stage but the last, which has the remainder */
+  gint64 missing;       /* by how many layers the first virtual stage has fewer than `each` */
+  gint64 distance;      /* from one virtual stage to the next, in layers of the whole model */
+  PlanModelDealt dealt; /* in place of these three where virtual stages differ otherwise */
 } PlanStage;
 
 /* That part as a model of its own, which shares the whole one's strings. Where embedding and output

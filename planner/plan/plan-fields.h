@@ -7,6 +7,7 @@
  *             NAMES  set of `values`, a bit mask, printed joined by +
  *             FACTOR number >= 1, in millionths AUTO   integer >= 1 or `auto`
  *             LIMIT  number > 0, in millionths; 0 is `none`
+ *             LAYOUT layers of virtual stages (pp-layout.h)
  *             STACK  one of `values`, then @yyyy-mm-dd; VERSION major.minor
  *   NUMERICS  TRUE if a change alters arithmetic
  */
@@ -90,6 +91,7 @@
   X (PP_COUNT_EMBEDDING, "pp_count_embedding", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_EMBEDDING_OFF, FALSE, "the embedding counts as a layer when layers are dealt out to stages") \
   X (PP_COUNT_LOSS, "pp_count_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_LOSS_OFF, FALSE, "output layer and loss count as a layer, likewise") \
   X (PP_LAST_SHORT, "pp_last_short", COUNT, PLAN_VALUES_NONE, 0, FALSE, "layers that the last virtual stage has less than the others, as a layout string says it") \
+  X (PP_LAYOUT, "pp_layout", LAYOUT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "layers of every virtual stage, as Megatron-LM's layout string; auto: as the fields above say") \
   X (SP, "sp", ENUM, PLAN_VALUES_SWITCH, PLAN_UNSET, FALSE, "sequence parallelism; on when tp > 1 by default")                \
   X (MBS, "mbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "micro batch, in sequences")                                        \
   X (GBS, "gbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "global batch, in sequences")                                       \

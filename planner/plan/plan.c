@@ -7,8 +7,10 @@
 #include "planner/base/text.h"
 #include "planner/base/units.h"
 #include "planner/plan/plan-words.h"
+#include "planner/plan/pp-layout.h"
 #include "planner/plan/rules.h"
 #include "planner/plan/stack-history.h"
+#include "planner/plan/stages.h"
 
 #include <string.h>
 
@@ -26,6 +28,7 @@ typedef enum
   TYPE_SHARE,
   TYPE_FACTOR,
   TYPE_LIMIT,
+  TYPE_LAYOUT,
   TYPE_NAMES,
   TYPE_AUTO,
   TYPE_STACK,
@@ -133,6 +136,8 @@ plan_field_values (PlanField field)
       return g_strdup ("number >= 1");
     case TYPE_LIMIT:
       return g_strdup ("none, or number > 0");
+    case TYPE_LAYOUT:
+      return g_strdup ("auto, or a layout as Et*3|(t*2|)*6tL");
     case TYPE_NAMES:
       return g_strdup_printf ("none, or %s joined by +", names);
     case TYPE_AUTO:
@@ -303,6 +308,16 @@ set_version (PlanField field, const char *text, gint64 *out, GError **error)
 }
 
 static gboolean
+set_layout (PlanField field, const char *text, gint64 *out, GError **error)
+{
+  *out = PLAN_UNSET;
+  if (g_str_equal (text, "auto") || plan_pp_layout_parse (text, out, error))
+    return TRUE;
+  g_prefix_error (error, "%s ", fields[field].name);
+  return FALSE;
+}
+
+static gboolean
 parse_value (PlanField field, const char *text, gint64 *out, GError **error)
 {
   const char *const name = fields[field].name;
@@ -336,6 +351,8 @@ parse_value (PlanField field, const char *text, gint64 *out, GError **error)
         return plan_units_parse_int (text, name, 1, MAX_AUTO, out, error);
       *out = PLAN_UNSET;
       return TRUE;
+    case TYPE_LAYOUT:
+      return set_layout (field, text, out, error);
     case TYPE_STACK:
       return set_stack (field, text, out, error);
     case TYPE_VERSION:
@@ -403,6 +420,8 @@ plan_field_print (PlanField field, gint64 value)
       return print_millionths (value);
     case TYPE_LIMIT:
       return value == 0 ? g_strdup ("none") : print_millionths (value);
+    case TYPE_LAYOUT:
+      return plan_pp_layout_print (value);
     case TYPE_NAMES:
       return print_names (field, value);
     case TYPE_STACK:
@@ -511,6 +530,7 @@ fill_in (Plan *self, const PlanModel *model)
     value[PLAN_MBS] = 1;
   if (value[PLAN_SEQ] == PLAN_UNSET)
     value[PLAN_SEQ] = model->max_seq;
+  plan_stages_settle (self, model);
   if (value[PLAN_VPP] > 1 && value[PLAN_PP_GROUP] == value[PLAN_PP])
     value[PLAN_PP_GROUP] = PLAN_UNSET; /* a group of pp micro batches is the default */
   if (value[PLAN_SP] == PLAN_UNSET)

@@ -4,6 +4,7 @@
 
 #include "planner/plan/rules-private.h"
 
+#include "planner/plan/pp-layout.h"
 #include "planner/plan/stages.h"
 
 static gboolean
@@ -19,6 +20,13 @@ has_ends (const PlanFacts *f)
          || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET;
 }
 
+static const PlanPpLayout *
+layout_of (const PlanFacts *f)
+{
+  return f->value[PLAN_PP_LAYOUT] == PLAN_UNSET ? NULL
+                                                : plan_pp_layout_of (f->value[PLAN_PP_LAYOUT]);
+}
+
 static gboolean
 counts_ends (const PlanFacts *f)
 {
@@ -30,7 +38,7 @@ static gboolean
 stages_without_pipeline (const PlanFacts *f)
 {
   return !has_stages (f)
-         && (has_ends (f) || counts_ends (f) || f->value[PLAN_VPP] > 1
+         && (plan_stages_are_given (f->plan) || layout_of (f) || f->value[PLAN_VPP] > 1
              || plan_stage_is_afab (f->plan));
 }
 
@@ -92,10 +100,31 @@ shortens_otherwise (const PlanFacts *f)
 }
 
 static gboolean
+has_layout_beside (const PlanFacts *f)
+{
+  return layout_of (f) && plan_stages_are_given (f->plan);
+}
+
+static gboolean
+has_other_stages (const PlanFacts *f)
+{
+  const PlanPpLayout *layout = layout_of (f);
+  return layout && layout->n != f->value[PLAN_PP] * f->value[PLAN_VPP];
+}
+
+static gboolean
+places_other_layers (const PlanFacts *f)
+{
+  const PlanPpLayout *layout = layout_of (f);
+  return layout
+         && (layout->before[layout->n] != f->model->layers || layout->modules != f->model->mtp);
+}
+
+static gboolean
 deals_out_otherwise (const PlanFacts *f)
 {
   return has_stages (f) && f->stack && f->stack->pipeline.deal == PLAN_DEAL_COST
-         && (counts_ends (f) || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET
+         && (counts_ends (f) || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET || layout_of (f)
              || f->value[PLAN_VPP] > 1);
 }
 
@@ -103,7 +132,8 @@ deals_out_otherwise (const PlanFacts *f)
 static gboolean
 deals_rest (const PlanFacts *f)
 {
-  return has_stages (f) && f->stack && f->stack->pipeline.deal == PLAN_DEAL_REST && !has_ends (f);
+  return has_stages (f) && f->stack && f->stack->pipeline.deal == PLAN_DEAL_REST && !has_ends (f)
+         && !layout_of (f);
 }
 
 static gboolean
@@ -135,7 +165,11 @@ recomputes_past_stage (const PlanFacts *f)
   for (gint64 number = 0; number < f->value[PLAN_PP]; number++)
     {
       const PlanStage stage = plan_stage_of (f->model, f->stack, f->plan, number);
-      most = MAX (most, stage.n_virtual > 1 ? stage.each : stage.layers - stage.modules);
+      for (gint64 i = 0; i < stage.n_virtual; i++)
+        {
+          const PlanStage part = plan_stage_virtual (&stage, i);
+          most = MAX (most, part.layers - part.modules);
+        }
     }
   return f->value[PLAN_RECOMPUTE_LAYERS] > most;
 }
@@ -251,7 +285,7 @@ static const PlanRuleEntry rules[] = {
   { { "pp-fields-need-pp", "vpp, and fields that begin with pp_, say how layers are dealt out to stages: they need pp above 1",
       "Megatron-LM transformer_config.py 2229-2366, arguments.py 1000-1009", PLAN_ERROR_INVALID },
     stages_without_pipeline, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_SCHEDULE, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
-      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT, PLAN_PP_LAYOUT) },
   { { "megatron-has-no-afab", "stack=megatron runs its stages under 1F1B, plain or interleaved: pp_schedule=afab is of stack=nanotron, "
       "stack=fsdp2 and stack=native", "Megatron-LM schedules.py, get_forward_backward_func", PLAN_ERROR_INVALID },
     lacks_afab, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_PP_SCHEDULE) },
@@ -275,10 +309,19 @@ static const PlanRuleEntry rules[] = {
   { { "pp-last-short", "pp_last_short needs vpp above 1, and is at least 2: without virtual stages pp_last_layers says it, and one "
       "layer is pp_count_loss=on", "Megatron-LM pipeline_parallel_layer_layout.py", PLAN_ERROR_INVALID },
     shortens_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_LAST_SHORT, PLAN_VPP) },
+  { { "pp-layout-alone", "pp_layout says what every virtual stage holds: beside it pp_first_layers and pp_last_layers must be auto, "
+      "pp_count_embedding and pp_count_loss off and pp_last_short 0", "Megatron-LM transformer_config.py 2244-2259", PLAN_ERROR_INVALID },
+    has_layout_beside, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT, PLAN_PP_LAYOUT) },
   { { "nanotron-stages", "stack=nanotron deals layers out by their cost, behind pp_first_layers where that is given: it has no "
       "other setting", "nanotron models/base.py 203-240", PLAN_ERROR_INVALID },
     deals_out_otherwise, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING,
-      PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
+      PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT, PLAN_PP_LAYOUT) },
+  { { "pp-layout-stages", "pp_layout must have pp x vpp stages, separated by '|'", "Megatron-LM arguments.py 941-952", PLAN_ERROR_INVALID },
+    has_other_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_LAYOUT) },
+  { { "pp-layout-layers", "pp_layout must place as many layers (t) and prediction modules (m) as the model has",
+      "Megatron-LM pipeline_parallel_layer_layout.py, validate_layer_layout", PLAN_ERROR_INVALID },
+    places_other_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP_LAYOUT) },
   { { "torch-stages", "on stack=fsdp2 each of pp x vpp stages needs a layer, embedding and loss counted as pp_count_embedding, "
       "pp_count_loss and pp_last_short say, and these may not count for more than the least share of a stage: use a smaller pp or vpp",
       "torchtitan distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part", PLAN_ERROR_INVALID },
@@ -347,7 +390,7 @@ static const PlanRuleEntry unbuilt[] = {
   { { "not-built-yet-empty-stages", "a pipeline stage with neither layers nor the embedding or the output layer is not modelled by this version: "
       "use a smaller pp or vpp",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    leaves_one_empty, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS) },
+    leaves_one_empty, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_LAYOUT) },
 };
 /* clang-format on */
 

@@ -3,6 +3,8 @@
 
 #include "planner/plan/stages.h"
 
+#include "planner/plan/pp-layout.h"
+
 static gint64
 is_on (gint64 value)
 {
@@ -158,6 +160,37 @@ stage_with_rest (const PlanModel *model, const Plan *plan, gint64 number)
   return stage;
 }
 
+/* The plan's layout, if it has a stage for each of the plan's, and the model's layers. */
+static const PlanPpLayout *
+layout_of (const PlanModel *model, const Plan *plan)
+{
+  const gint64 *value = plan->value;
+  const PlanPpLayout *layout
+      = value[PLAN_PP_LAYOUT] == PLAN_UNSET ? NULL : plan_pp_layout_of (value[PLAN_PP_LAYOUT]);
+  return layout && layout->n == value[PLAN_PP] * value[PLAN_VPP]
+                 && layout->before[layout->n] == model->layers
+             ? layout
+             : NULL;
+}
+
+static PlanStage
+stage_of_layout (const PlanPpLayout *layout, const Plan *plan, gint64 number)
+{
+  const gint64 stages = plan->value[PLAN_PP], n_virtual = plan->value[PLAN_VPP];
+  const gboolean is_last = number + 1 == stages;
+  PlanStage stage = { .first = layout->before[number],
+                      .has_embedding = number == 0,
+                      .has_head = is_last,
+                      .has_cast = is_last,
+                      .has_loss = is_last,
+                      .n_virtual = n_virtual };
+  for (gint64 i = number; i < layout->n; i += stages)
+    stage.layers += layout->before[i + 1] - layout->before[i];
+  if (n_virtual > 1)
+    stage.dealt = (PlanModelDealt){ &layout->before[number], stages };
+  return stage;
+}
+
 static gboolean
 has_given_ends (const Plan *plan)
 {
@@ -174,8 +207,10 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
                       .has_cast = TRUE,
                       .has_loss = TRUE,
                       .n_virtual = 1 };
+  const PlanPpLayout *layout = layout_of (model, plan);
   if (plan->value[PLAN_PP] > 1)
-    stage = stack->pipeline.deal == PLAN_DEAL_COST ? stage_by_cost (model, plan, number)
+    stage = layout                                   ? stage_of_layout (layout, plan, number)
+            : stack->pipeline.deal == PLAN_DEAL_COST ? stage_by_cost (model, plan, number)
             : stack->pipeline.deal == PLAN_DEAL_REST && !has_given_ends (plan)
                 ? stage_with_rest (model, plan, number)
                 : stage_evenly (model, plan, number);
@@ -195,45 +230,26 @@ plan_stages_head (const PlanModel *model, const PlanStack *stack, const Plan *pl
   return number;
 }
 
-/* Appends n layers to a layout string: "t*4", "t", or nothing. */
-static void
-append_layers (GString *text, gint64 layers)
-{
-  if (layers > 0)
-    g_string_append_c (text, 't');
-  if (layers > 1)
-    g_string_append_printf (text, "*%" G_GINT64_FORMAT, layers);
-}
-
-char *
-plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan)
+/* The layers of every virtual stage, in order; the caller frees. */
+static gint64 *
+layers_of_all (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
   const gint64 stages = plan->value[PLAN_PP], n = stages * plan->value[PLAN_VPP];
-  GString *text = g_string_new ("E");
-  for (gint64 i = 0, same; i < n; i += same)
+  gint64 *layers = g_new (gint64, n);
+  for (gint64 i = 0; i < n; i++)
     {
-      gint64 layers = 0;
-      for (same = 0; i + same < n; same++)
-        {
-          const PlanStage stage = plan_stage_of (model, stack, plan, (i + same) % stages);
-          const PlanStage part = plan_stage_virtual (&stage, (i + same) / stages);
-          const gint64 here = part.layers - part.modules;
-          if (same > 0 && (here != layers || i == 0 || i + same == n - 1))
-            break;
-          layers = here;
-        }
-      if (same > 1)
-        g_string_append_c (text, '(');
-      append_layers (text, layers);
-      if (i + same < n)
-        g_string_append_c (text, '|');
-      if (same > 1)
-        g_string_append_printf (text, ")*%" G_GINT64_FORMAT, same);
+      const PlanStage stage = plan_stage_of (model, stack, plan, i % stages);
+      const PlanStage part = plan_stage_virtual (&stage, i / stages);
+      layers[i] = part.layers - part.modules;
     }
-  for (gint64 i = 0; i < model->mtp; i++)
-    g_string_append_c (text, 'm');
-  g_string_append_c (text, 'L');
-  return g_string_free (text, FALSE);
+  return layers;
+}
+
+gint64
+plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan)
+{
+  g_autofree gint64 *layers = layers_of_all (model, stack, plan);
+  return plan_pp_layout_number (layers, plan->value[PLAN_PP] * plan->value[PLAN_VPP], model->mtp);
 }
 
 gboolean
@@ -254,6 +270,103 @@ plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *
         layers += dealt;
       }
   return layers == model->layers;
+}
+
+/* Whether the plan deals layers out as that layout does. */
+static gboolean
+is_that_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan, gint64 number)
+{
+  return plan_stages_divide (model, stack, plan)
+         && plan_stages_layout (model, stack, plan) == number;
+}
+
+/* Whether layers are dealt out evenly, except that the last virtual stage has `last_short` fewer.
+ * Tries whether the embedding counts as a layer and, unless the last one is shorter anyway, whether
+ * the loss does. */
+static gboolean
+find_even (const PlanModel *model, const PlanStack *stack, Plan *plan, gint64 number,
+           gint64 last_short)
+{
+  gint64 *value = plan->value;
+  value[PLAN_PP_FIRST_LAYERS] = value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
+  value[PLAN_PP_LAST_SHORT] = last_short;
+  for (guint i = 0; i < (last_short > 0 ? 2 : 4); i++)
+    {
+      value[PLAN_PP_COUNT_EMBEDDING]
+          = i & 1 ? PLAN_PP_COUNT_EMBEDDING_ON : PLAN_PP_COUNT_EMBEDDING_OFF;
+      value[PLAN_PP_COUNT_LOSS] = i & 2 ? PLAN_PP_COUNT_LOSS_ON : PLAN_PP_COUNT_LOSS_OFF;
+      if (is_that_layout (model, stack, plan, number))
+        return TRUE;
+    }
+  return FALSE;
+}
+
+static gboolean
+find_ends (const PlanModel *model, const PlanStack *stack, Plan *plan, gint64 number, gint64 first,
+           gint64 last)
+{
+  gint64 *value = plan->value;
+  value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
+  value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
+  value[PLAN_PP_FIRST_LAYERS] = value[PLAN_VPP] * first;
+  value[PLAN_PP_LAST_LAYERS] = value[PLAN_VPP] * last;
+  return first > 0 && last > 0 && is_that_layout (model, stack, plan, number);
+}
+
+/* Expresses the layout by other fields; FALSE where that is not possible. */
+static gboolean
+find_fields (const PlanModel *model, const PlanStack *stack, Plan *plan, gint64 number)
+{
+  const PlanPpLayout *layout = plan_pp_layout_of (number);
+  const gint64 *before = layout->before, n = layout->n, others = n > 2 ? 1 : 0;
+  const gint64 first = before[1], last = before[n] - before[n - 1];
+  const gint64 last_short = before[others + 1] - before[others] - last;
+  plan->value[PLAN_PP_LAYOUT] = PLAN_UNSET;
+  return find_even (model, stack, plan, number, 0)
+         || find_ends (model, stack, plan, number, first, last)
+         || (last_short > 1 && n > plan->value[PLAN_PP]
+             && find_even (model, stack, plan, number, last_short));
+}
+
+void
+plan_stages_settle (Plan *plan, const PlanModel *model)
+{
+  const gint64 number = plan->value[PLAN_PP_LAYOUT], stages = plan->value[PLAN_PP];
+  if (number == PLAN_UNSET || stages < 2)
+    return;
+  const PlanStack *stack = plan_stack_of (plan, PLAN_DEVICE_GPU, NULL);
+  const PlanPpLayout *layout = plan_pp_layout_of (number);
+  Plan plain = *plan;
+  if (plan->value[PLAN_VPP] == 1 && layout->n % stages == 0)
+    plan->value[PLAN_VPP] = layout->n / stages;
+  plan_stages_clear (&plain);
+  plain.value[PLAN_PP] = stages;
+  plain.value[PLAN_VPP] = plan->value[PLAN_VPP];
+  if (!plan_stages_are_given (plan) && layout_of (model, plan) && layout->modules == model->mtp
+      && stack && stack->pipeline.deal != PLAN_DEAL_COST
+      && find_fields (model, stack, &plain, number))
+    *plan = plain;
+}
+
+gboolean
+plan_stages_are_given (const Plan *plan)
+{
+  const gint64 *value = plan->value;
+  return value[PLAN_PP_FIRST_LAYERS] != PLAN_UNSET || value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET
+         || value[PLAN_PP_COUNT_EMBEDDING] == PLAN_PP_COUNT_EMBEDDING_ON
+         || value[PLAN_PP_COUNT_LOSS] == PLAN_PP_COUNT_LOSS_ON || value[PLAN_PP_LAST_SHORT] > 0;
+}
+
+void
+plan_stages_clear (Plan *plan)
+{
+  gint64 *value = plan->value;
+  value[PLAN_PP] = value[PLAN_VPP] = 1;
+  value[PLAN_PP_FIRST_LAYERS] = value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
+  value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
+  value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
+  value[PLAN_PP_LAST_SHORT] = 0;
+  value[PLAN_PP_LAYOUT] = PLAN_UNSET;
 }
 
 gboolean

@@ -12,8 +12,17 @@ PlanStage plan_stage_of (const PlanModel *model, const PlanStack *stack, const P
 /* The stage that holds the output layer: the last one, unless later stages hold only a loss. */
 gint64 plan_stages_head (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 
-/* Megatron-LM's layout string of all virtual stages, as "Et*4|(t*4|)*14tmL"; the caller frees. */
-char *plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan);
+/* The number of the layout of all virtual stages (pp-layout.h). */
+gint64 plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan);
+
+/* Whether other fields than pp_layout say how layers are dealt out; sets all of them, pp and vpp as
+ * for one stage. */
+gboolean plan_stages_are_given (const Plan *plan);
+void plan_stages_clear (Plan *plan);
+
+/* Of a plan with pp_layout, sets vpp if it is 1, and has other fields say the same where they
+ * can. */
+void plan_stages_settle (Plan *plan, const PlanModel *model);
 
 /* Whether the layers can be dealt out as the plan says, each to one stage. */
 gboolean plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *plan);

@@ -3,6 +3,8 @@
 
 #include "planner/search/cuts.h"
 
+#include "planner/plan/pp-layout.h"
+
 /* An uneven layout is tried only if its slowest stage takes less than this share of the time of the
  * even layout's. */
 #define GAIN 0.99
@@ -146,6 +148,8 @@ add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 s
   for (gint64 n = 1; n <= (is_plain ? 1 : model->layers / stages); n++)
     {
       const PlanCut cut = { .stages = stages, .n_virtual = n };
+      if (fixed.parts > 0 && n * stages != fixed.parts)
+        continue;
       if ((fixed.has_virtual || n >= 2 * last) && add_layout (cuts, model, stack, cut, loss, fixed))
         last = n;
     }
@@ -156,6 +160,13 @@ plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster)
 {
   return stack && (stack->offers & PLAN_OFFERS_PIPELINES) && stack->id != PLAN_STACK_FSDP2
          && (stack->id != PLAN_STACK_NATIVE || cluster->kind == PLAN_DEVICE_CPU);
+}
+
+gint64
+plan_cuts_fixed (const Plan *base)
+{
+  const gint64 number = base->value[PLAN_PP_LAYOUT];
+  return number == PLAN_UNSET ? 0 : plan_pp_layout_of (number)->n;
 }
 
 GArray *

@@ -18,10 +18,12 @@ typedef struct
 } PlanCut;
 
 /* What the user fixed, so that it is the same in all cuts and not searched: vpp (has_virtual), any
- * other field that begins with pp_ (has_layout), overlap_param_gather (has_gathers). */
+ * other field that begins with pp_ (has_layout), overlap_param_gather (has_gathers); how many
+ * virtual stages all stages have together (parts; 0: any). */
 typedef struct
 {
   gboolean has_virtual, has_layout, has_gathers;
+  gint64 parts;
 } PlanCutFixed;
 
 /* Whether pipelines are searched although the user says nothing about them. They are not for
@@ -30,6 +32,9 @@ typedef struct
  * They are not for stack=native on GPUs, where any strategy may have stages: for a 70B model on 64
  * GPUs that made 8 million plans, and the search took 70 s, not 1 s. */
 gboolean plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster);
+
+/* How many virtual stages a plan's layout has (pp_layout); 0: it has none. */
+gint64 plan_cuts_fixed (const Plan *base);
 
 /* Lists the cuts to search, as PlanCut. The number of stages divides the devices. For each number
  * of stages the layers are divided evenly; embedding and loss are counted as layers where only that

@@ -134,14 +134,14 @@ static void
 add_cuts (PlanSpace *self, const gboolean *pinned)
 {
   static const PlanField layout[]
-      = { PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS,
-          PLAN_PP_LAST_SHORT };
-  PlanCutFixed fixed
-      = { .has_virtual = pinned[PLAN_VPP], .has_gathers = pinned[PLAN_OVERLAP_PARAM_GATHER] };
+      = { PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING,
+          PLAN_PP_COUNT_LOSS,   PLAN_PP_LAST_SHORT,  PLAN_PP_LAYOUT };
+  PlanCutFixed fixed = { pinned[PLAN_VPP], FALSE, pinned[PLAN_OVERLAP_PARAM_GATHER],
+                         plan_cuts_fixed (&self->base) };
   const gint64 seq
       = self->base.value[PLAN_SEQ] > 0 ? self->base.value[PLAN_SEQ] : self->model->max_seq;
   for (guint i = 0; i < G_N_ELEMENTS (layout); i++)
-    fixed.has_layout = fixed.has_layout || pinned[layout[i]];
+    fixed.has_layout = fixed.has_layout || pinned[layout[i]] || fixed.parts > 0;
   g_autoptr (GArray) cuts = plan_cuts_of (self->model, self->cluster, self->stack, seq, fixed);
   GArray *axis = new_axis (self->axes);
   for (guint i = 0; i < cuts->len; i++)

@@ -3,12 +3,39 @@
 
 #include "tests/prop/pipelines.h"
 
+#include "planner/plan/stages.h"
+
 #define EXPERTS ",experts=4,topk=2,expert_ffn=32,dense_layers=1,moe_every=1"
 
 static gint64
 pipeline_some (GRand *rand, gint32 least, gint32 most)
 {
   return g_rand_int_range (rand, least, most + 1);
+}
+
+/* Deals layers out to one pipeline in four by a layout of its own: every inner virtual stage has a
+ * layer, and the others go anywhere. */
+static void
+set_layout (Plan *plan, const PlanModel *model, guint seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 11);
+  const gint64 n = plan->value[PLAN_PP] * plan->value[PLAN_VPP];
+  if (seed / 1000 % 4 != 2 || model->layers < n || plan->value[PLAN_PP] < 2
+      || plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_NANOTRON)
+    return;
+  g_autofree gint64 *layers = g_new0 (gint64, n);
+  gint64 left = model->layers;
+  for (gint64 i = 1; i + 1 < n; i++, left--)
+    layers[i] = 1;
+  for (; left > 0; left--)
+    layers[g_rand_int_range (rand, 0, (gint32)n)]++;
+  g_autofree char *text = pipeline_layout_text (layers, (guint)n, model->mtp, rand);
+  g_autoptr (GError) error = NULL;
+  const gint64 stages = plan->value[PLAN_PP];
+  plan_stages_clear (plan);
+  plan->value[PLAN_PP] = stages;
+  plan->value[PLAN_VPP] = n / stages;
+  ck_assert_msg (plan_set (plan, "pp_layout", text, &error), "%s", error ? error->message : "");
 }
 
 /* Lets one in three stages run all forward passes first, or exchange in batches, if they can. */
@@ -87,7 +114,44 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
                                                      : "");
   Plan plan = test_plan (words);
   set_order (&plan, seed);
+  set_layout (&plan, model, seed);
   return plan_case_new (model, cluster, &plan, NULL, NULL);
+}
+
+/* Appends n letters, at random as "ttt" or "t*3", with commas. */
+static void
+append_letters (GString *text, char letter, gint64 n, GRand *rand)
+{
+  if (g_rand_int_range (rand, 0, 4) == 0)
+    g_string_append_c (text, ',');
+  if (n > 1 && g_rand_boolean (rand))
+    {
+      g_string_append_printf (text, "%c*%" G_GINT64_FORMAT, letter, n);
+      return;
+    }
+  for (gint64 i = 0; i < n; i++)
+    g_string_append_c (text, letter);
+}
+
+char *
+pipeline_layout_text (const gint64 *layers, guint n, gint64 modules, GRand *rand)
+{
+  GString *text = g_string_new ("E");
+  for (guint i = 0; i < n; i++)
+    {
+      guint same = 1;
+      while (i > 0 && i + same + 1 < n && layers[i + same] == layers[i]
+             && g_rand_int_range (rand, 0, 4) > 0)
+        same++;
+      g_string_append (text, same > 1 ? "(" : "");
+      append_letters (text, 't', layers[i], rand);
+      g_string_append (text, i + same < n ? "|" : "");
+      if (same > 1)
+        g_string_append_printf (text, ")*%u", same);
+      i += same - 1;
+    }
+  append_letters (text, 'm', modules, rand);
+  return g_string_free (g_string_append_c (text, 'L'), FALSE);
 }
 
 void

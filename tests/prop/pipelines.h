@@ -24,6 +24,9 @@ void pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved);
 void pipeline_clear (Pipeline *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pipeline, pipeline_clear)
 
+/* Writes a layout string of n virtual stages in one of its many forms; the caller frees. */
+char *pipeline_layout_text (const gint64 *layers, guint n, gint64 modules, GRand *rand);
+
 #define MOST_PASSES 512
 
 /* A pass of a micro batch over one of its stage's virtual stages. */

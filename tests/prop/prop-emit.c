@@ -7,6 +7,7 @@
 #include "planner/emit/emit.h"
 #include "planner/megatron/megatron.h"
 #include "tests/case.h"
+#include "tests/prop/pipelines.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -322,6 +323,23 @@ START_TEST (experts_read_back)
 }
 END_TEST
 
+/* A pipeline's flags, with the layout of its stages. */
+START_TEST (pipelines_read_back)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i, _i % 2);
+  const PlanEmitSubject subject = { .of = p.of };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *text
+      = plan_emit (PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
+  if (p.of->plan.value[PLAN_STACK] == PLAN_STACK_MEGATRON
+      && !strstr (error ? error->message : "", "model "))
+    ck_assert_msg (text != NULL, "seed %d: %s", _i, error->message);
+  if (text && p.of->stack->id == PLAN_STACK_MEGATRON)
+    assert_reads_back ((guint)_i, text, &subject);
+}
+END_TEST
+
 /* The text form, too. */
 START_TEST (plans_read_back)
 {
@@ -351,6 +369,7 @@ main (void)
   test_add_share (tcase, what_is_written_reads_back, 1000);
   test_add_share (tcase, every_flag_of_a_model_reads_back, 600);
   test_add_share (tcase, experts_read_back, 400);
+  test_add_share (tcase, pipelines_read_back, 200);
   test_add_share (tcase, plans_read_back, 200);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -5,6 +5,8 @@
 
 #include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
+#include "planner/plan/pp-layout.h"
+#include "planner/plan/stages.h"
 #include "sim/sim.h"
 #include "tests/case.h"
 #include "tests/prop/random.h"
@@ -211,6 +213,25 @@ take_plan (Case *c, const Plan *plan)
   return TRUE;
 }
 
+/* Deals layers out by a layout, two to each virtual stage in front, where there are enough for
+ * every one. */
+static void
+set_layout (Plan *plan, const PlanModel *model)
+{
+  const gint64 stages = plan->value[PLAN_PP];
+  const gint64 n_virtual = plan->value[PLAN_STRATEGY] <= PLAN_STRATEGY_OPTIM ? 2 : 1;
+  const gint64 n = stages * n_virtual;
+  gint64 layers[16] = { 0 }, left = model->layers;
+  if (n >= (gint64)G_N_ELEMENTS (layers) || left < n)
+    return;
+  for (gint64 i = 0; i < n; left -= layers[i++])
+    layers[i] = i + 1 == n ? left : MIN (2, left - (n - 1 - i));
+  plan_stages_clear (plan);
+  plan->value[PLAN_PP] = stages;
+  plan->value[PLAN_VPP] = n_virtual;
+  plan->value[PLAN_PP_LAYOUT] = plan_pp_layout_number (layers, n, 0);
+}
+
 /* Makes a pipeline of any number of layers, of which the first stage has the remainder, and resets
  * what rules refuse beside stages. */
 static void
@@ -229,6 +250,8 @@ set_stages (Plan *plan, const PlanModel *model, gint64 stages, gint64 ranks)
       plan->value[PLAN_VPP] = 2;
       plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * ranks * 2;
     }
+  if (model->layers > 3)
+    set_layout (plan, model);
 }
 
 static void

@@ -252,6 +252,84 @@ START_TEST (blocks_behind_layers_are_dealt_out)
 }
 END_TEST
 
+/* Replaces what is repeated by what it says, as Megatron-LM reads it: commas mean nothing, groups
+ * come first, then letters. */
+static gboolean
+repeat (const GMatchInfo *match, GString *out, gpointer unused)
+{
+  g_autofree char *what = g_match_info_fetch (match, 1), *times = g_match_info_fetch (match, 2);
+  (void)unused;
+  for (int i = atoi (times); i > 0; i--)
+    g_string_append (out, what);
+  return FALSE;
+}
+
+static char *
+expand (const char *text)
+{
+  static const char *const patterns[] = { "\\(([^)]+)\\)\\*(\\d+)", "(.)\\*(\\d+)" };
+  g_auto (GStrv) parts = g_strsplit (text, ",", -1);
+  char *all = g_strjoinv ("", parts);
+  for (guint i = 0; i < G_N_ELEMENTS (patterns); i++)
+    {
+      g_autoptr (GRegex) pattern = g_regex_new (patterns[i], 0, 0, NULL);
+      g_autofree char *before = all;
+      all = g_regex_replace_eval (pattern, before, -1, 0, 0, repeat, NULL, NULL);
+    }
+  return all;
+}
+
+/* A layout, in any form, puts each layer where its letter stands; what a plan prints says the
+ * same. */
+START_TEST (layouts_put_layers_where_their_letters_are)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint32 stages = g_rand_int_range (rand, 2, 9), n_virtual = g_rand_int_range (rand, 1, 5);
+  const guint n = (guint)(stages * n_virtual);
+  g_autofree gint64 *layers = g_new0 (gint64, n);
+  gint64 all = 0, next = 0;
+  for (guint i = 0; i < n; i++)
+    all += layers[i] = g_rand_int_range (rand, i > 0 && i + 1 < n ? 1 : 0, _i % 3 + 2);
+  if (all < stages * n_virtual) /* so that vpp x pp is at most the layers */
+    layers[0] += stages * n_virtual - all, all = stages * n_virtual;
+  g_autofree char *text = pipeline_layout_text (layers, n, 0, rand);
+  g_autofree char *set = g_strdup_printf ("stack=%s strategy=optim gbs=%u pp=%d pp_layout=%s",
+                                          _i % 2 ? "native" : "megatron", 8 * n, stages, text);
+  g_autofree char *spec
+      = g_strdup_printf ("layers=%d,hidden=64,ffn=128,heads=4,vocab=128,max_seq=64", (int)all);
+  g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", stages);
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (nodes, NULL);
+  const Plan given = test_plan (set);
+  g_autofree char *shown = plan_field_print (PLAN_PP_LAYOUT, given.value[PLAN_PP_LAYOUT]);
+  g_autofree char *one = expand (text), *other = expand (shown);
+  ck_assert_str_eq (one, other);
+  g_autoptr (PlanCase) of = test_case_of (model, cluster, &given);
+  ck_assert_int_eq (of->plan.value[PLAN_VPP], n_virtual);
+  g_auto (GStrv) letters = g_strsplit (one, "|", -1);
+  ck_assert_uint_eq (g_strv_length (letters), n);
+  for (guint i = 0; i < n; i++)
+    {
+      const PlanStage stage = plan_stage_of (model, of->stack, &of->plan, i % (guint)stages);
+      const PlanStage part = plan_stage_virtual (&stage, i / (guint)stages);
+      const PlanModel held = plan_stage_model (&stage, model);
+      const gsize ends = (strchr (letters[i], 'E') != NULL) + (strchr (letters[i], 'L') != NULL);
+      ck_assert_int_eq (part.layers, (gint64)(strlen (letters[i]) - ends));
+      ck_assert_int_eq (part.has_embedding, strchr (letters[i], 'E') != NULL);
+      ck_assert_int_eq (part.has_head && part.has_loss, strchr (letters[i], 'L') != NULL);
+      for (gint64 k = 0; k < part.layers; k++)
+        {
+          ck_assert_int_eq (plan_stage_layer (&stage, part.first + k), next++);
+          ck_assert_int_eq (plan_model_cut_run (&held.cut, part.first + k),
+                            n_virtual > 1 ? i / (guint)stages : 0);
+          ck_assert_int_eq (plan_model_cut_rest (&held.cut, part.first + k, held.layers),
+                            part.layers - k);
+        }
+    }
+  ck_assert_int_eq (next, all);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -261,6 +339,7 @@ main (void)
   tcase_add_test (tcase, layers_are_dealt_out);
   tcase_add_test (tcase, blocks_behind_layers_are_dealt_out);
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
+  test_add_share (tcase, layouts_put_layers_where_their_letters_are, 300);
   test_add_share (tcase, parameters_are_read_where_they_lie, 60);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

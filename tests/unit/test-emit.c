@@ -260,28 +260,26 @@ START_TEST (no_value_is_lost)
                                        "stack=megatron strategy=optim pp=2",
                                        "stack=megatron strategy=optim pp=2 vpp=2",
                                        "stack=megatron strategy=no_shard" };
+  static const char *const layouts[]
+      = { "Et*20|t*12L", "Et*7|t*9|t*9|t*7L", "Et|t*29|t|tL", "Et*2|t|t*28|tL" };
   const PlanField field = (PlanField)_i;
   const char *const *names = plan_field_names (field);
+  const gboolean is_share = field == PLAN_OFFLOAD_OPTIMIZER || field == PLAN_HIDDEN_DROPOUT
+                            || field == PLAN_ATTENTION_DROPOUT;
   guint n_said = 0;
   for (guint b = 0; field != PLAN_NCCL && b < G_N_ELEMENTS (bases); b++)
     for (guint v = 0; v < (names ? g_strv_length ((char **)names) : 4); v++)
       {
         g_auto (Case) c = { 0 };
         g_autoptr (GError) error = NULL;
+        /* A capacity needs experts: see experts_read_back. */
+        g_autofree char *value = names                        ? g_strdup (names[v])
+                                 : field == PLAN_PP_LAYOUT    ? g_strdup (layouts[v])
+                                 : field == PLAN_MOE_CAPACITY ? g_strdup ("none")
+                                 : is_share                   ? g_strdup_printf ("0.%u", v + 1)
+                                                              : g_strdup_printf ("%u", 1u << v);
         g_autofree char *fields
-            = names ? g_strdup_printf ("%s %s=%s", bases[b], plan_field_name (field), names[v])
-                    : g_strdup_printf ("%s %s=%u", bases[b], plan_field_name (field), 1u << v);
-        if (field == PLAN_OFFLOAD_OPTIMIZER || field == PLAN_HIDDEN_DROPOUT
-            || field == PLAN_ATTENTION_DROPOUT)
-          {
-            g_free (fields);
-            fields = g_strdup_printf ("%s %s=0.%u", bases[b], plan_field_name (field), v + 1);
-          }
-        if (field == PLAN_MOE_CAPACITY) /* its values need experts: see experts_read_back */
-          {
-            g_free (fields);
-            fields = g_strdup_printf ("%s moe_capacity=none", bases[b]);
-          }
+            = g_strdup_printf ("%s %s=%s", bases[b], plan_field_name (field), value);
         if (!case_init (&c, DENSE, "dgx-h100:2", fields, &error))
           continue;
         g_autofree char *text = emit (&c, PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &error);

@@ -116,6 +116,10 @@ static const struct
   { "gbs", "99999999999999999999", "gbs: '99999999999999999999' does not fit 64 bits" },
   { "offload_layers", "-1", "offload_layers: '-1' is out of range: it must be from 0" },
   { "comm_unit", "0", "comm_unit: '0' is out of range" },
+  { "pp_layout", "t|t", "pp_layout is 't|t': stages are separated by '|', one E begins" },
+  { "pp_layout", "Et|tL|L", "pp_layout is 'Et|tL|L': stages are separated by '|', one E begins" },
+  { "pp_layout", "Et*3|t*x|L", "x*n repeats a letter" },
+  { "pp_layout", "Et*12|t*99999999|L", "x*n repeats a letter" },
   { "comm_unit", "Auto", "comm_unit: 'Auto' is not a whole number" },
   { "offload_optimizer", "1.1",
     "offload_optimizer: '1.1' is out of range: it must be from 0 to 1" },
@@ -201,6 +205,7 @@ START_TEST (values_as_help_shows_them)
     { PLAN_MOE_IMBALANCE, "number >= 1" },
     { PLAN_MOE_CAPACITY, "none, or number > 0" },
     { PLAN_COMM_UNIT, "auto, or integer >= 1" },
+    { PLAN_PP_LAYOUT, "auto, or a layout as Et*3|(t*2|)*6tL" },
     { PLAN_NCCL, "major.minor" },
     { PLAN_OFFLOAD_MODULES,
       "none, or attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm joined by +" },
@@ -277,6 +282,33 @@ START_TEST (resolving_fills_in)
 }
 END_TEST
 
+/* A layout says how many virtual stages there are, and becomes other fields where these say it. */
+START_TEST (layouts_are_settled)
+{
+  static const struct
+  {
+    const char *words, *settled;
+  } known[] = {
+    { "pp=2 pp_layout=Et*20|t*9|t|t*2L", "pp=2\nvpp=2\npp_layout=Et*20|t*9|t|t*2L\n" },
+    { "pp=2 pp_layout=Ett*14|t*17L", "pp=2\npp_first_layers=15\npp_last_layers=17\n" },
+    { "pp=2 pp_layout=Et*8|(t*8|)*2t*8L", "pp=2\nvpp=2\n" },
+    { "pp=2 vpp=2 pp_layout=Et*9|t*9|t*9|t*5L", "pp=2\nvpp=2\npp_last_short=4\n" },
+    { "pp=4 pp_layout=Et*3|t*20|t*3|t*6L", "pp=4\npp_layout=Et*3|t*20|t*3|t*6L\n" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      Plan plan;
+      g_autofree char *all
+          = g_strconcat ("gbs=64 seq=64 stack=megatron strategy=optim ", known[i].words, NULL);
+      ck_assert (resolve (MODEL, "dgx-h100:2", all, &plan, NULL));
+      g_autofree char *text = plan_print (&plan);
+      g_autofree char *wanted = g_strdup_printf (
+          "stack=megatron\nstrategy=optim\n%ssp=off\nmbs=1\ngbs=64\nseq=64\n", known[i].settled);
+      ck_assert_str_eq (text, wanted);
+    }
+}
+END_TEST
+
 START_TEST (auto_follows_compute)
 {
   Plan plan;
@@ -337,6 +369,7 @@ main (void)
   tcase_add_test (tcase, hash_is_that_of_the_text);
   tcase_add_test (tcase, resolving_fills_in);
   tcase_add_test (tcase, auto_follows_compute);
+  tcase_add_test (tcase, layouts_are_settled);
   tcase_add_test (tcase, dtype_of_every_value);
   tcase_add_test (tcase, gbs_is_needed);
   tcase_add_test (tcase, longer_sequences_than_the_model_s_are_allowed);
