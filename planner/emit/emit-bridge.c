@@ -384,7 +384,9 @@ add_stages (GString *text, const PlanCase *of)
   if (value[PLAN_VPP] > 1)
     {
       add (text, "model.virtual_pipeline_model_parallel_size", INT, value[PLAN_VPP]);
-      add_switch (text, "model.overlap_p2p_comm", IS (PP_OVERLAP, ON));
+      add_switch (text, "model.overlap_p2p_comm", !IS (PP_OVERLAP, OFF));
+      if (IS (PP_OVERLAP, WARMUP_FLUSH))
+        add_switch (text, "model.overlap_p2p_comm_warmup_flush", TRUE);
       add_switch (text, "model.batch_p2p_comm", IS (PP_OVERLAP, OFF));
       add_switch (text, "ddp.align_param_gather", TRUE);
     }

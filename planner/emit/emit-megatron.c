@@ -128,8 +128,9 @@ is_in_layout (const Emit *e, PlanField field)
 }
 
 static void
-add_layout (const Emit *e)
+add_stages (const Emit *e)
 {
+  add_if (e, IS (PP_OVERLAP, WARMUP_FLUSH), PLAN_EMIT_GROUP_BATCH, F (PP_WARMUP_FLUSH), NULL);
   if (!has_layout (e))
     return;
   const PlanCase *of = e->subject->of;
@@ -358,7 +359,7 @@ plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command
   add_compute (e);
   add_always (e);
   add_fields (e);
-  add_layout (e);
+  add_stages (e);
   add_experts (e);
   add_states (e);
   add_overlap (e);

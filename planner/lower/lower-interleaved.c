@@ -8,6 +8,9 @@
  * stage to the first one and its next virtual stage. All stages exchange at once, in a ring: stages
  * of even number send first, those of odd number receive first, so that none waits for ever.
  *
+ * With pp_overlap=warmup_flush a stage asks for the next pass's input before a pass, not after it,
+ * also while the pipeline fills and drains, and a gradient that is sent then is not waited for.
+ *
  * With pp_overlap=off all that stages exchange after a forward pass, or after one of each kind, is
  * a batch, and the host waits for it and for all that the device has begun (p2p_communication.py
  * 414-424). What two neighbours exchange in the same batches is one trade. */
@@ -177,6 +180,48 @@ find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanSta
   return TRUE;
 }
 
+/* Whether the pass is one of those before the first backward pass, or after the last forward pass,
+ * and exchanges beside it are overlapped, too (schedules.py 1576-1673, 1977-2051). */
+static gboolean
+is_overlapped_end (const Interleaved *self, gint64 at, gboolean is_backward)
+{
+  return self->lower->plan->value[PLAN_PP_OVERLAP] == PLAN_PP_OVERLAP_WARMUP_FLUSH
+         && (is_backward ? at >= self->passes - self->ahead : at < self->ahead);
+}
+
+/* Whether what is received with a pass's exchange is asked for before the pass instead. The stage
+ * that closes the ring receives what is sent later, and asks for it afterwards. */
+static gboolean
+takes_early (const Interleaved *self, gint64 at, gboolean is_backward)
+{
+  const PlanStage *stage = &self->lower->stage;
+  return is_overlapped_end (self, at, is_backward)
+         && !(is_backward ? stage->has_head : stage->has_embedding);
+}
+
+/* Receives the input, or the gradient of an output, of a later pass. */
+static void
+take (Interleaved *self, gint64 at, gboolean is_backward)
+{
+  PlanStagePass received = { 0 };
+  gint64 place;
+  if (find_received (self, at, is_backward, &received, &place))
+    trade_now (self->lower, is_backward ? PLAN_TRADE_OUTPUT_GRADIENT : PLAN_TRADE_INPUT, received);
+}
+
+/* Whether a stage sends before it receives. The last one does so, too, from where the first stage
+ * waits for this very gradient before the pass whose own gradient it sends round the ring. */
+static gboolean
+sends_first (const Interleaved *self, gint64 at, gboolean is_backward)
+{
+  const PlanLower *lower = self->lower;
+  const gint64 stages = lower->plan->value[PLAN_PP], m = lower->place.micro_batches;
+  const gint64 ahead = plan_stage_warm_up (lower->plan, 0, m);
+  return lower->place.stage_number % 2 == 0
+         || (lower->plan->value[PLAN_PP_OVERLAP] == PLAN_PP_OVERLAP_WARMUP_FLUSH && is_backward
+             && lower->stage.has_head && at - (stages - 1) >= self->passes - ahead);
+}
+
 /* Exchanges with both neighbours after a pass: sends its output, and receives the input of another
  * pass. */
 static void
@@ -184,18 +229,14 @@ exchange (Interleaved *self, gint64 at, gboolean is_backward)
 {
   PlanLower *lower = self->lower;
   const PlanTrade out = is_backward ? PLAN_TRADE_INPUT_GRADIENT : PLAN_TRADE_OUTPUT;
-  const PlanTrade in = is_backward ? PLAN_TRADE_OUTPUT_GRADIENT : PLAN_TRADE_INPUT;
   const PlanStagePass pass = pass_at (self, at, is_backward);
-  const gboolean is_even = lower->place.stage_number % 2 == 0;
-  PlanStagePass received = { 0 };
-  gint64 place;
+  const gboolean is_first = sends_first (self, at, is_backward);
   const gboolean sends = is_traded (lower, out, pass);
-  const gboolean takes = find_received (self, at, is_backward, &received, &place);
-  if (sends && is_even)
+  if (sends && is_first)
     trade_now (lower, out, pass);
-  if (takes)
-    trade_now (lower, in, received);
-  if (sends && !is_even)
+  if (!takes_early (self, at, is_backward))
+    take (self, at, is_backward);
+  if (sends && !is_first)
     trade_now (lower, out, pass);
 }
 
@@ -343,25 +384,27 @@ forward (Interleaved *self, gint64 at)
 {
   PlanLower *lower = self->lower;
   const PlanStagePass pass = pass_at (self, at, FALSE);
-  const gboolean is_ahead = at < self->ahead;
+  const gboolean is_ahead = at < self->ahead && !is_overlapped_end (self, at, FALSE);
+  const gboolean is_awaited = lower->stack->pipeline.trades == PLAN_TRADES_AWAITED;
   prepare_weights (self, at, FALSE);
   if (is_traded (lower, PLAN_TRADE_INPUT, pass))
     await (lower, PLAN_TRADE_INPUT, pass);
   if (self->output.is_awaited)
     drop (self, &self->output, PLAN_TRADE_OUTPUT);
+  if (takes_early (self, at, FALSE))
+    take (self, at, FALSE);
   gather_ahead (self, at);
   set_pass (lower, pass);
   lower->now.is_first_micro_batch = pass.micro_batch == 0;
   plan_lower_pass (lower, FALSE, FALSE);
   drop (self, &self->output, PLAN_TRADE_OUTPUT);
   exchange (self, at, FALSE);
-  self->output
-      = (Sent){ .pass = pass,
-                .is_kept = is_traded (lower, PLAN_TRADE_OUTPUT, pass),
-                .is_awaited = is_ahead || lower->stack->pipeline.trades == PLAN_TRADES_AWAITED };
+  self->output = (Sent){ .pass = pass,
+                         .is_kept = is_traded (lower, PLAN_TRADE_OUTPUT, pass),
+                         .is_awaited = is_ahead || is_awaited };
   if (self->output.is_kept && self->output.is_awaited)
     await (lower, PLAN_TRADE_OUTPUT, pass);
-  if (is_ahead)
+  if (is_ahead || (is_awaited && at < self->ahead))
     drop (self, &self->output, PLAN_TRADE_OUTPUT);
 }
 
@@ -396,6 +439,8 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
   prepare_weights (self, at, TRUE);
   if (is_traded (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass))
     await (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass);
+  if (takes_early (self, at, TRUE))
+    take (self, at, TRUE);
   set_pass (lower, pass);
   lower->now.is_first_micro_batch = pass.micro_batch == 0;
   plan_lower_pass (lower, TRUE, pass.micro_batch + 1 == lower->place.micro_batches);
@@ -410,7 +455,7 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
     }
   self->gradient
       = (Sent){ .pass = pass, .is_kept = is_traded (lower, PLAN_TRADE_INPUT_GRADIENT, pass) };
-  if (is_alone)
+  if (is_alone && !is_overlapped_end (self, at, TRUE))
     drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
 }
 

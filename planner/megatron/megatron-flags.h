@@ -104,6 +104,7 @@
   X (PP_LAYOUT, "pipeline_model_parallel_layout", "pipeline-model-parallel-layout", TEXT, "", "") \
   X (PP_GROUP, "microbatch_group_size_per_vp_stage", "microbatch-group-size-per-virtual-pipeline-stage", INT, "", "") \
   X (PP_OVERLAP, "overlap_p2p_comm", "no-overlap-p2p-communication", OFF, "on", "") \
+  X (PP_WARMUP_FLUSH, "overlap_p2p_comm_warmup_flush", "overlap-p2p-communication-warmup-flush", ON, "off", "") \
   X (CP, "context_parallel_size", "context-parallel-size", INT, "1", "") \
   X (EP, "expert_model_parallel_size", "expert-model-parallel-size", INT, "1", "") \
   X (ETP, "expert_tensor_parallel_size", "expert-tensor-parallel-size", INT, "", "") \

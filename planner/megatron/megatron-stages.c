@@ -104,6 +104,14 @@ plan_megatron_set_stages (Plan *plan, const PlanMegatronSettings *s, GError **er
       && !(ways[given] == F (PP_LAYOUT) ? set_layout (plan, s, layers, error)
                                         : set_virtual_layers (plan, s, layers, error)))
     return FALSE;
+  const gboolean is_overlapped
+      = value[PLAN_VPP] > 1 && value[PLAN_PP_OVERLAP] != PLAN_PP_OVERLAP_OFF;
+  if (plan_megatron_is_on (s, F (PP_WARMUP_FLUSH)) && !is_overlapped)
+    return fail (F (PP_WARMUP_FLUSH), PLAN_ERROR_INVALID, error,
+                 "needs virtual pipeline stages, and no --no-overlap-p2p-communication: else "
+                 "Megatron-LM exchanges in batches and refuses it (model_parallel_config.py 570)");
+  if (plan_megatron_is_on (s, F (PP_WARMUP_FLUSH)))
+    value[PLAN_PP_OVERLAP] = PLAN_PP_OVERLAP_WARMUP_FLUSH;
   if (value[PLAN_VPP] == 1) /* Megatron-LM then switches it off by itself (arguments.py 1010) */
     value[PLAN_PP_OVERLAP] = PLAN_PP_OVERLAP_ON;
   return TRUE;

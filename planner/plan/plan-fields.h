@@ -30,6 +30,8 @@
 #define PLAN_VALUES_UNIT(V, F) V (F, LAYER, "layer") V (F, BLOCK, "block")
 #define PLAN_VALUES_BUFFER(V, F) V (F, OFF, "off") V (F, ON, "on") V (F, MAX_POOL, "max_pool")
 #define PLAN_VALUES_SCHEDULE(V, F) V (F, 1F1B, "1f1b") V (F, AFAB, "afab")
+#define PLAN_VALUES_PP_OVERLAP(V, F) \
+  V (F, OFF, "off") V (F, ON, "on") V (F, WARMUP_FLUSH, "warmup_flush")
 #define PLAN_VALUES_SHARP(V, F) \
   V (F, OFF, "off") V (F, NVL, "nvl") V (F, IB, "ib") V (F, NVL_IB, "nvl+ib")
 #define PLAN_VALUES_REDUCE(V, F) V (F, RS, "rs") V (F, A2A, "a2a")
@@ -85,7 +87,7 @@
   X (VPP, "vpp", INT, PLAN_VALUES_NONE, 1, FALSE, "virtual stages of each pipeline stage, interleaved") \
   X (PP_GROUP, "pp_group", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "micro batches that go through a virtual stage before the next one's turn; auto: pp") \
   X (PP_SCHEDULE, "pp_schedule", ENUM, PLAN_VALUES_SCHEDULE, PLAN_PP_SCHEDULE_1F1B, FALSE, "order of a pipeline stage's passes: one forward, one backward in turn, interleaved where vpp > 1; or all forward, then all backward") \
-  X (PP_OVERLAP, "pp_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_OVERLAP_ON, FALSE, "interleaved stages exchange beside compute, else in batches for which the host waits (megatron)") \
+  X (PP_OVERLAP, "pp_overlap", ENUM, PLAN_VALUES_PP_OVERLAP, PLAN_PP_OVERLAP_ON, FALSE, "interleaved stages exchange beside compute; warmup_flush: also while the pipeline fills and drains; off: in batches for which the host waits (both megatron)") \
   X (PP_FIRST_LAYERS, "pp_first_layers", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "layers of the first pipeline stage; auto: as the stack deals them out") \
   X (PP_LAST_LAYERS, "pp_last_layers", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "layers of the last pipeline stage, likewise") \
   X (PP_COUNT_EMBEDDING, "pp_count_embedding", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_EMBEDDING_OFF, FALSE, "the embedding counts as a layer when layers are dealt out to stages") \

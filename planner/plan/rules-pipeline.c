@@ -52,7 +52,7 @@ lacks_afab (const PlanFacts *f)
 static gboolean
 overlaps_without_virtual_stages (const PlanFacts *f)
 {
-  return IS (f, PP_OVERLAP, OFF) && f->value[PLAN_VPP] == 1;
+  return !IS (f, PP_OVERLAP, ON) && f->value[PLAN_VPP] == 1;
 }
 
 static gboolean
@@ -62,9 +62,9 @@ batches_between_two (const PlanFacts *f)
 }
 
 static gboolean
-batches_elsewhere (const PlanFacts *f)
+exchanges_elsewhere (const PlanFacts *f)
 {
-  return IS (f, PP_OVERLAP, OFF) && !is_stack (f, PLAN_STACK_MEGATRON);
+  return !IS (f, PP_OVERLAP, ON) && !is_stack (f, PLAN_STACK_MEGATRON);
 }
 
 static gboolean
@@ -247,6 +247,13 @@ has_other_fields (const PlanFacts *f)
              || f->value[PLAN_DP_OUTER] > 1);
 }
 
+/* With two stages what is sent and what is received at the same time would lie in one buffer. */
+static gboolean
+overlaps_two (const PlanFacts *f)
+{
+  return IS (f, PP_OVERLAP, WARMUP_FLUSH) && f->value[PLAN_PP] < 3;
+}
+
 static gboolean
 interleaves_afab (const PlanFacts *f)
 {
@@ -292,12 +299,12 @@ static const PlanRuleEntry rules[] = {
   { { "pp-group-needs-vpp", "pp_group says how many micro batches go through one virtual stage before the next one: it needs vpp "
       "above 1", "Megatron-LM schedules.py 989-1016", PLAN_ERROR_INVALID },
     groups_without_virtual_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_GROUP, PLAN_VPP) },
-  { { "pp-overlap-needs-vpp", "pp_overlap=off says how interleaved stages exchange: it needs vpp above 1; other stages exchange in "
-      "batches as it is", "Megatron-LM arguments.py 1010-1017, schedules.py 2182", PLAN_ERROR_INVALID },
+  { { "pp-overlap-needs-vpp", "pp_overlap=off and pp_overlap=warmup_flush say how interleaved stages exchange: they need vpp above 1; "
+      "other stages exchange in batches as it is", "Megatron-LM arguments.py 1010-1017, schedules.py 2182, model_parallel_config.py 570", PLAN_ERROR_INVALID },
     overlaps_without_virtual_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_OVERLAP, PLAN_VPP) },
-  { { "pp-overlap-of-stack", "pp_overlap=off is Megatron-LM's --no-overlap-p2p-communication: it needs stack=megatron",
-      "Megatron-LM arguments.py 1000-1017", PLAN_ERROR_INVALID },
-    batches_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP_OVERLAP) },
+  { { "pp-overlap-of-stack", "pp_overlap=off and pp_overlap=warmup_flush are Megatron-LM's --no-overlap-p2p-communication and "
+      "--overlap-p2p-communication-warmup-flush: they need stack=megatron", "Megatron-LM arguments.py 1000-1017", PLAN_ERROR_INVALID },
+    exchanges_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP_OVERLAP) },
   { { "pp-overlap-needs-stages", "interleaved stages without overlap of their exchanges (pp_overlap=off) need pp above 2",
       "Megatron-LM arguments.py 1000-1009", PLAN_ERROR_INVALID },
     batches_between_two, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_OVERLAP, PLAN_PP) },
@@ -370,6 +377,9 @@ static const PlanRuleEntry unbuilt[] = {
       "nothing offloaded (stack=native: but the optimizer) by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
+  { { "not-built-yet-overlap-of-two", "pp_overlap=warmup_flush is modelled with pp above 2 by this version: with two stages use pp_overlap=on",
+      LIMIT, PLAN_ERROR_UNSUPPORTED },
+    overlaps_two, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_OVERLAP, PLAN_PP) },
   { { "not-built-yet-looped-afab", "pp_schedule=afab is modelled with vpp=1 by this version: PyTorch's LoopedBFS, which runs all forward passes "
       "of several virtual stages first, is not", LIMIT, PLAN_ERROR_UNSUPPORTED },
     interleaves_afab, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP, PLAN_PP_SCHEDULE) },

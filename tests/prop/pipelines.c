@@ -38,18 +38,18 @@ set_layout (Plan *plan, const PlanModel *model, guint seed)
   ck_assert_msg (plan_set (plan, "pp_layout", text, &error), "%s", error ? error->message : "");
 }
 
-/* Lets one in three stages run all forward passes first, or exchange in batches, if they can. */
+/* Lets one in three stages run all forward passes first, or exchange in batches, if they can, and
+ * one in three overlap all their exchanges. */
 static void
 set_order (Plan *plan, guint seed)
 {
   const gint64 *value = plan->value;
   const gboolean is_megatron = value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON;
-  if (seed % 3 != 0)
-    return;
-  if (value[PLAN_VPP] == 1 && !is_megatron)
+  if (seed % 3 == 0 && value[PLAN_VPP] == 1 && !is_megatron)
     plan->value[PLAN_PP_SCHEDULE] = PLAN_PP_SCHEDULE_AFAB;
-  if (value[PLAN_VPP] > 1 && value[PLAN_PP] > 2 && is_megatron)
-    plan->value[PLAN_PP_OVERLAP] = PLAN_PP_OVERLAP_OFF;
+  if (seed % 3 < 2 && value[PLAN_VPP] > 1 && value[PLAN_PP] > 2 && is_megatron)
+    plan->value[PLAN_PP_OVERLAP]
+        = seed % 3 == 0 ? PLAN_PP_OVERLAP_OFF : PLAN_PP_OVERLAP_WARMUP_FLUSH;
 }
 
 /* A random plan with pipeline stages; NULL: it is not legal, or does not divide the devices. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Interleaved stages, written down after the frameworks: which transfers make a batch (Megatron-LM,
- * pp_overlap=off), and of which virtual stages weights are gathered (PyTorch). */
+ * pp_overlap=off) and when they are asked for (warmup_flush), and of which virtual stages weights
+ * are gathered (PyTorch). */
 #include "config.h"
 
 #include "planner/plan/stages.h"
+#include "planner/schedule/check-stages.h"
 #include "sim/fast/passes.h"
 #include "sim/sim.h"
 #include "tests/prop/pipelines.h"
@@ -175,6 +177,176 @@ START_TEST (batches_are_those_that_are_described)
       plan_schedule_free (p.schedules[i]);
     }
   ck_assert_uint_gt (trades, 0);
+  plan_case_free (p.of);
+}
+END_TEST
+
+/* --- while the pipeline fills and drains -------------------------------------------------------
+ */
+
+/* Ends the transfers that are posted one after another, and adds what comes next. */
+static void
+add_step (GString *text, GString *batch, gboolean is_there, char what)
+{
+  if (!is_there)
+    return;
+  end_batch (text, batch);
+  g_string_append_c (text, what);
+}
+
+/* Whether stage `r` exchanges something beyond a pass: its input, else its output. */
+static gboolean
+goes_beyond (const Shape *t, gint64 r, const Pass *pass, gboolean is_input)
+{
+  const gboolean is_first = pass->is_backward ? !is_input : is_input;
+  return !(r == (is_first ? 0 : t->n - 1)
+           && pass->virtual_stage == (is_first ? 0 : t->n_virtual - 1));
+}
+
+/* What a stage does, as schedules.py is written with overlap_p2p_comm_warmup_flush. Compute waits
+ * for what a pass reads ('i' input, 'o' gradient of its output), passes (F, B) compute, and it
+ * waits for what was sent ('s' output, 'g' gradient of an input): for an output at once (`awaits`,
+ * since 2026-04-16), else when the next one is sent. Up to the first backward pass all stages but
+ * the first one ask for the next input before a pass; from the last forward pass on all but the
+ * last one ask for the next gradient so. */
+static char *
+write_down_overlap (const Shape *t, gint64 r, gboolean awaits)
+{
+  Pass forward[MOST_PASSES], backward[MOST_PASSES];
+  const gint64 all = pipeline_passes (t->m, t->group, t->n_virtual, FALSE, forward);
+  const gint64 ahead = MIN (2 * (t->n - 1 - r) + (t->n_virtual - 1) * t->group, all);
+  g_autoptr (GString) batch = g_string_new (r > 0 ? "v" : "");
+  GString *text = g_string_new (NULL);
+  gboolean output = FALSE, gradient = FALSE; /* is sent and not waited for */
+  pipeline_passes (t->m, t->group, t->n_virtual, TRUE, backward);
+  for (gint64 k = 0; k < ahead + all; k++)
+    {
+      if (k == ahead) /* the first gradient comes */
+        add_transfer (batch, r + 1 < t->n, "^");
+      if (k < all)
+        {
+          const gboolean sends = goes_beyond (t, r, &forward[k], FALSE);
+          const gboolean takes = receives (t, r, forward, k, all), is_early = k < ahead && r > 0;
+          add_step (text, batch, goes_beyond (t, r, &forward[k], TRUE), 'i');
+          add_transfer (batch, takes && is_early, "v");
+          add_step (text, batch, TRUE, 'F');
+          add_step (text, batch, output, 's');
+          add_transfer (batch, sends, ">");
+          add_transfer (batch, takes && !is_early, "v");
+          add_step (text, batch, sends && awaits, 's');
+          output = sends && !awaits;
+        }
+      if (k < ahead)
+        continue;
+      const gint64 b = k - ahead;
+      const gboolean sends = goes_beyond (t, r, &backward[b], FALSE);
+      const gboolean takes = receives (t, r, backward, b, all);
+      const gboolean is_early = b >= all - ahead && r + 1 < t->n;
+      add_step (text, batch, output && k >= all, 's');
+      output = output && k < all;
+      add_step (text, batch, goes_beyond (t, r, &backward[b], TRUE), 'o');
+      add_transfer (batch, takes && is_early, "^");
+      add_step (text, batch, TRUE, 'B');
+      add_step (text, batch, gradient, 'g');
+      add_transfer (batch, sends, "<");
+      add_transfer (batch, takes && !is_early, "^");
+      gradient = sends;
+    }
+  add_step (text, batch, gradient, 'g');
+  return g_string_free (text, FALSE);
+}
+
+/* The letter of a wait of compute; 0: it is for nothing that stages exchange. */
+static char
+letter_of_wait (const PlanSchedule *schedule, const PlanOp *op)
+{
+  const char *name = op->n_waits == 1 && op->stream == PLAN_STREAM_COMPUTE
+                         ? plan_schedule_event (schedule, (guint)op->waits[0].array)->name
+                         : "";
+  return strcmp (name, "input") == 0             ? 'i'
+         : strcmp (name, "output") == 0          ? 's'
+         : strcmp (name, "output_gradient") == 0 ? 'o'
+         : strcmp (name, "input_gradient") == 0  ? 'g'
+                                                 : 0;
+}
+
+/* The letter of the pass that begins with an op; 0: none does. */
+static char
+letter_of_pass (const PlanStage *part, const PlanCursor *cursor, const PlanOp *op)
+{
+  const gboolean is_backward = op->kind == PLAN_OP_ATTENTION_BWD;
+  if (op->kind != PLAN_OP_ATTENTION && !is_backward)
+    return 0;
+  const PlanRef *out = &op->refs[is_backward ? PLAN_REF_ATTENTION_BWD_out : PLAN_REF_ATTENTION_out];
+  const gint64 layer = plan_cursor_index (cursor, out) % part->layers;
+  for (gint64 i = 0; i < part->n_virtual; i++)
+    {
+      const PlanStage one = plan_stage_virtual (part, i);
+      if (layer == (is_backward ? one.first + one.layers - 1 : one.first))
+        return is_backward ? 'B' : 'F';
+    }
+  return 0;
+}
+
+static char *
+find_overlap (const Pipeline *p, guint stage)
+{
+  const PlanSchedule *schedule = p->schedules[stage];
+  const PlanStage part = plan_stage_of (p->model, p->of->stack, &p->of->plan, stage);
+  g_autoptr (GString) batch = g_string_new (NULL);
+  GString *text = g_string_new (NULL);
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_TRADE)
+      {
+        const gboolean is_next = plan_schedule_group (schedule, (guint)op->group)->name[0] == 'n';
+        add_transfer (batch, op->refs[PLAN_REF_TRADE_in].array >= 0, is_next ? ">" : "<");
+        add_transfer (batch, op->refs[PLAN_REF_TRADE_out].array >= 0, is_next ? "^" : "v");
+      }
+    else
+      {
+        const char letter = op->kind == PLAN_OP_WAIT ? letter_of_wait (schedule, op)
+                                                     : letter_of_pass (&part, &cursor, op);
+        add_step (text, batch, letter != 0, letter);
+      }
+  return g_string_free (text, FALSE);
+}
+
+/* With pp_overlap=warmup_flush stages ask, compute and wait as it is written down. */
+START_TEST (ends_are_overlapped_as_described)
+{
+  static const char *const words[]
+      = { "pp=3 vpp=2 gbs=24", "pp=3 vpp=3 gbs=64 pp_group=4", "pp=4 vpp=2 gbs=24",
+          "pp=4 vpp=3 gbs=72", "pp=4 vpp=2 gbs=60 pp_group=5", "pp=6 vpp=2 gbs=24",
+          "pp=8 vpp=3 gbs=72", "pp=8 vpp=3 gbs=66 pp_group=11" };
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=72,hidden=64,ffn=128,heads=4,vocab=128,max_seq=64", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:3", NULL);
+  const gboolean awaits = _i % 2;
+  g_autofree char *all
+      = g_strconcat ("strategy=optim seq=64 pp_overlap=warmup_flush stack=megatron",
+                     awaits ? " " : "@2026-04-01 ", words[_i / 2], NULL);
+  Pipeline p = { .model = model, .cluster = cluster };
+  p.of = test_case (model, cluster, all);
+  p.n = (guint)p.of->plan.value[PLAN_PP];
+  const gint64 *value = p.of->plan.value;
+  const Shape t = { .n = value[PLAN_PP],
+                    .n_virtual = value[PLAN_VPP],
+                    .m = plan_micro_batches (&p.of->plan, cluster),
+                    .group = plan_stage_group (&p.of->plan) };
+  for (guint i = 0; i < p.n; i++)
+    p.schedules[i] = test_lower (p.of, i * 24 / p.n);
+  g_autoptr (GError) error = NULL;
+  ck_assert_msg (plan_schedule_check_stages ((const PlanSchedule *const *)p.schedules, p.n, &error),
+                 "%s: %s", all, error ? error->message : "");
+  for (guint i = 0; i < p.n; i++)
+    {
+      g_autofree char *wanted = write_down_overlap (&t, i, awaits), *found = find_overlap (&p, i);
+      ck_assert_msg (strcmp (found, wanted) == 0, "%s, stage %u:\n%s\n%s", all, i, found, wanted);
+      ck_assert_uint_gt (strlen (wanted), 2 * (guint)(t.m * t.n_virtual));
+      plan_schedule_free (p.schedules[i]);
+    }
   plan_case_free (p.of);
 }
 END_TEST
@@ -370,6 +542,7 @@ main (void)
   TCase *tcase = tcase_create ("written down");
   tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, batches_are_those_that_are_described, 0, 7);
+  tcase_add_loop_test (tcase, ends_are_overlapped_as_described, 0, 16);
   tcase_add_loop_test (tcase, batches_take_longer, 0, 2);
   tcase_add_loop_test (tcase, weights_of_the_next_three_are_whole, 0, 8);
   suite_add_tcase (suite, tcase);

@@ -169,6 +169,9 @@ static const struct
   { MOE BATCH "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 "
               "--no-overlap-p2p-communication",
     0, "pp=4 vpp=2 pp_overlap=off", NULL },
+  { MOE BATCH "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 "
+              "--overlap-p2p-communication-warmup-flush",
+    0, "pp=4 vpp=2 pp_overlap=warmup_flush", NULL },
   { MOE BATCH "--pipeline-model-parallel-size 4 --no-overlap-p2p-communication", 0,
     "pp=4 vpp=1 pp_overlap=on", NULL },
   { MOE BATCH TE_LOSS, 0, "", "for want of stability" },
