@@ -226,12 +226,6 @@ syncs_twice (const PlanFacts *f)
 }
 
 static gboolean
-deals_out_unlike (const PlanFacts *f)
-{
-  return deals_rest (f) && !plan_stages_divide (f->model, f->stack, f->plan);
-}
-
-static gboolean
 is_of_another_stack (const PlanFacts *f)
 {
   return has_stages (f) && f->stack && !(f->stack->offers & PLAN_OFFERS_PIPELINES);
@@ -386,10 +380,6 @@ static const PlanRuleEntry unbuilt[] = {
   { { "not-built-yet-torch-resharding", "pp above 1 on stack=fsdp2 needs strategy=optim_grads in this version: torchtitan's own choice beside "
       "pipelines (fsdp_reshard_after_forward=default), with which weights stay gathered for the step", LIMIT, PLAN_ERROR_UNSUPPORTED },
     gathers_anew, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },
-  { { "not-built-yet-torch-stages", "on stack=fsdp2, three or more virtual stages (vpp) must divide the layers, embedding and loss counted as "
-      "pp_count_embedding, pp_count_loss and pp_last_short say, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    deals_out_unlike, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS,
-      PLAN_PP_LAST_SHORT) },
   { { "not-built-yet-native-interleaved", "on stack=native, interleaved stages (vpp above 1) need gradients that stay whole in this version: "
       "strategy=no_shard or strategy=optim", LIMIT,
       PLAN_ERROR_UNSUPPORTED },

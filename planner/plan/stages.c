@@ -132,6 +132,41 @@ layers_of (const PlanModel *model, const Plan *plan, gint64 at)
 }
 
 static PlanStage
+stage_of_layout (const PlanPpLayout *layout, const Plan *plan, gint64 number)
+{
+  const gint64 stages = plan->value[PLAN_PP], n_virtual = plan->value[PLAN_VPP];
+  const gboolean is_last = number + 1 == stages;
+  PlanStage stage = { .first = layout->before[number],
+                      .has_embedding = number == 0,
+                      .has_head = is_last,
+                      .has_cast = is_last,
+                      .has_loss = is_last,
+                      .n_virtual = n_virtual };
+  for (gint64 i = number; i < layout->n; i += stages)
+    stage.layers += layout->before[i + 1] - layout->before[i];
+  if (n_virtual > 1)
+    stage.dealt = (PlanModelDealt){ &layout->before[number], stages };
+  return stage;
+}
+
+/* The layout that torchtitan makes; NULL where a virtual stage would have less than nothing. */
+static const PlanPpLayout *
+layout_with_rest (const PlanModel *model, const Plan *plan)
+{
+  const gint64 n = plan->value[PLAN_PP] * plan->value[PLAN_VPP];
+  if (n > model->layers + 2)
+    return NULL;
+  g_autofree gint64 *layers = g_new (gint64, n);
+  for (gint64 i = 0; i < n; i++)
+    {
+      layers[i] = layers_of (model, plan, i);
+      if (layers[i] < 0)
+        return NULL;
+    }
+  return plan_pp_layout_of (plan_pp_layout_number (layers, n, 0));
+}
+
+static PlanStage
 stage_with_rest (const PlanModel *model, const Plan *plan, gint64 number)
 {
   const gint64 stages = plan->value[PLAN_PP], n_virtual = plan->value[PLAN_VPP];
@@ -150,6 +185,9 @@ stage_with_rest (const PlanModel *model, const Plan *plan, gint64 number)
   stage.layers = n_virtual * (all / (stages * n_virtual)) + more - before - behind;
   if (n_virtual == 1)
     return stage;
+  const PlanPpLayout *layout = n_virtual > 2 && rest != 0 ? layout_with_rest (model, plan) : NULL;
+  if (layout)
+    return stage_of_layout (layout, plan, number);
   /* With two virtual stages, `each` is the larger of both. */
   const gint64 one = layers_of (model, plan, number),
                two = layers_of (model, plan, stages + number);
@@ -171,24 +209,6 @@ layout_of (const PlanModel *model, const Plan *plan)
                  && layout->before[layout->n] == model->layers
              ? layout
              : NULL;
-}
-
-static PlanStage
-stage_of_layout (const PlanPpLayout *layout, const Plan *plan, gint64 number)
-{
-  const gint64 stages = plan->value[PLAN_PP], n_virtual = plan->value[PLAN_VPP];
-  const gboolean is_last = number + 1 == stages;
-  PlanStage stage = { .first = layout->before[number],
-                      .has_embedding = number == 0,
-                      .has_head = is_last,
-                      .has_cast = is_last,
-                      .has_loss = is_last,
-                      .n_virtual = n_virtual };
-  for (gint64 i = number; i < layout->n; i += stages)
-    stage.layers += layout->before[i + 1] - layout->before[i];
-  if (n_virtual > 1)
-    stage.dealt = (PlanModelDealt){ &layout->before[number], stages };
-  return stage;
 }
 
 static gboolean

@@ -192,6 +192,44 @@ START_TEST (layers_are_dealt_out)
 }
 END_TEST
 
+/* torchtitan's virtual stages, one more layer each to the first ones, embedding and output layer
+ * counted as said. */
+START_TEST (rests_are_dealt_out)
+{
+  static const struct
+  {
+    const char *words;
+    gint64 layers[12];
+  } known[] = {
+    { "pp=2 vpp=3 gbs=32", { 3, 3, 3, 3, 2, 2 } },
+    { "pp=2 vpp=4 gbs=32 pp_count_loss=on", { 3, 2, 2, 2, 2, 2, 2, 1 } },
+    { "pp=4 vpp=3 gbs=32 pp_count_embedding=on pp_count_loss=on",
+      { 1, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 0 } },
+    { "pp=2 vpp=5 gbs=32 pp_count_embedding=on", { 1, 2, 2, 2, 2, 2, 2, 1, 1, 1 } },
+  };
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64,tied=off", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      g_autofree char *words
+          = g_strconcat ("stack=fsdp2 strategy=optim_grads ", known[i].words, NULL);
+      g_autoptr (PlanCase) of = test_case (model, cluster, words);
+      const gint64 stages = of->plan.value[PLAN_PP], n = stages * of->plan.value[PLAN_VPP];
+      gint64 next = 0;
+      for (gint64 at = 0; at < n; at++)
+        {
+          const PlanStage stage = plan_stage_of (model, of->stack, &of->plan, at % stages);
+          const PlanStage part = plan_stage_virtual (&stage, at / stages);
+          ck_assert_int_eq (part.layers, known[i].layers[at]);
+          for (gint64 k = 0; k < part.layers; k++)
+            ck_assert_int_eq (plan_stage_layer (&stage, part.first + k), next++);
+        }
+      ck_assert_int_eq (next, model->layers);
+    }
+}
+END_TEST
+
 /* nanotron's blocks on the last stages: of a model of 16 layers whose output layer costs as much as
  * four layers, and of one of 32 layers where it costs as much as 2.2. The output layer, the cast
  * and the loss may be on stages without layers. */
@@ -337,6 +375,7 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
   tcase_add_test (tcase, layers_are_dealt_out);
+  tcase_add_test (tcase, rests_are_dealt_out);
   tcase_add_test (tcase, blocks_behind_layers_are_dealt_out);
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, layouts_put_layers_where_their_letters_are, 300);

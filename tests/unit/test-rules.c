@@ -106,7 +106,6 @@ static const struct
   { "torch-stages-sync-last", "dgx-h100",
     "gbs=8 stack=fsdp2 strategy=optim_grads pp=2 grad_sync=last" },
   { "not-built-yet-torch-resharding", "dgx-h100", "gbs=8 stack=fsdp2 pp=2" },
-  { "not-built-yet-torch-stages", "dgx-h100", "gbs=8 stack=fsdp2 strategy=optim_grads pp=2 vpp=3" },
   { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=fsdp1 pp=2" },
   { "not-built-yet-empty-stages", "dgx-h100",
     "gbs=8 stack=megatron strategy=optim pp=4 pp_first_layers=16 pp_last_layers=16" },
