@@ -637,10 +637,9 @@ END_TEST
 START_TEST (every_value_is_run)
 {
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
-  guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0, offloaded = 0,
-        hosted = 0;
-  guint pieces[2] = { 0, 0 }; /* of two ranks and of four */
-  guint narrow = 0;           /* products in eight bits of split sequences */
+  guint contexts[3] = { 0 }, windowed = 0, up_projections = 0, dropped = 0, offloaded = 0;
+  guint pieces[2] = { 0, 0 };   /* of two ranks and of four */
+  guint hosted = 0, narrow = 0; /* narrow: products in eight bits of split sequences */
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;

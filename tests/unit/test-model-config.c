@@ -258,46 +258,46 @@ static const struct
                            "shared_ffn=96" },
   { WITH ("llama4_text", WIDE ", \"attention_chunk_size\": null, \"no_rope_layers\": []"),
     LLAMA4 ("llama4_text") ",window=0,full_every=0,window_chunks=off,expert_ffn=96,shared_ffn=96" },
+  /* clang-format off */
   { WITH ("seed_oss", SMALL), TEXT ("seed_oss", "8", "128") },
-  { WITH ("seed_oss", SMALL ", \"attention_bias\": false, \"attention_out_bias\": true, "
-                            "\"mlp_bias\": true, \"residual_dropout\": 0.1"),
-    TEXT ("seed_oss", "8", "128") ",qkv_bias=off,proj_bias=on,mlp_bias=on" },
+  { WITH ("seed_oss", SMALL ", \"attention_bias\": false, \"attention_out_bias\": true, \"mlp_bias\": true, "
+          "\"residual_dropout\": 0.1"), TEXT ("seed_oss", "8", "128") ",qkv_bias=off,proj_bias=on,mlp_bias=on" },
   { WITH ("smollm3", SMALL), TEXT ("smollm3", "4", "16") },
   { WITH ("smollm3", SMALL ", \"no_rope_layers\": [1, 0, 1, 0, 1, 0], \"rope_theta\": 5000000.0, "
-                           "\"use_sliding_window\": false, \"sliding_window\": null, "
-                           "\"max_window_layers\": 28, \"tie_word_embeddings\": false"),
-    TEXT ("smollm3", "4", "16") ",rope_theta=5000000,tied=off,nope_every=2" },
+          "\"use_sliding_window\": false, \"sliding_window\": null, \"max_window_layers\": 28, "
+          "\"tie_word_embeddings\": false"), TEXT ("smollm3", "4", "16") ",rope_theta=5000000,tied=off,nope_every=2" },
   { WITH ("ernie4_5", SMALL), TEXT ("ernie4_5", "2", "128") },
   { WITH ("ernie4_5", SMALL ", \"use_bias\": true, \"tie_word_embeddings\": false"),
     TEXT ("ernie4_5", "2", "128") ",tied=off,qkv_bias=on,proj_bias=on,mlp_bias=on" },
   { WITH ("glm4", SMALL), TEXT ("glm4", "2", "128") },
-  { WITH ("glm4", SMALL ", \"attention_bias\": false, \"partial_rotary_factor\": 1.0, "
-                        "\"rms_norm_eps\": 1e-05"),
+  { WITH ("glm4", SMALL ", \"attention_bias\": false, \"partial_rotary_factor\": 1.0, \"rms_norm_eps\": 1e-05"),
     TEXT ("glm4", "2", "128") ",norm_eps=1e-05,qkv_bias=off,rope_fraction=1" },
   { WITH ("arcee", SMALL), TEXT ("arcee", "32", "16") },
   { WITH ("arcee", SMALL ", \"hidden_act\": \"silu\", \"mlp_bias\": true"),
     TEXT ("arcee", "32", "16") ",activation=silu,mlp_bias=on" },
   { WITH ("starcoder2", SMALL), TEXT ("starcoder2", "2", "16") },
-  { WITH ("starcoder2", SMALL ", \"use_bias\": false, \"sliding_window\": 40, "
-                              "\"norm_epsilon\": 0.001, \"embedding_dropout\": 0.1"),
-    TEXT ("starcoder2", "2", "16") ",norm_eps=0.001,qkv_bias=off,proj_bias=off,mlp_bias=off,"
-                                   "window=40" },
+  { WITH ("starcoder2", SMALL ", \"use_bias\": false, \"sliding_window\": 40, \"norm_epsilon\": 0.001, "
+          "\"embedding_dropout\": 0.1"),
+    TEXT ("starcoder2", "2", "16") ",norm_eps=0.001,qkv_bias=off,proj_bias=off,mlp_bias=off,window=40" },
   { WITH ("nemotron", SMALL), TEXT ("nemotron", "32", "16") },
-  { WITH ("nemotron", SMALL ", \"norm_eps\": 0.001, \"partial_rotary_factor\": 0.25, "
-                            "\"mlp_bias\": true"),
+  { WITH ("nemotron", SMALL ", \"norm_eps\": 0.001, \"partial_rotary_factor\": 0.25, \"mlp_bias\": true"),
     TEXT ("nemotron", "32", "16") ",norm_eps=0.001,mlp_bias=on,rope_fraction=0.25" },
   { WITH ("dots1", SMALL), TEXT ("dots1", "32", "16") },
-  { WITH ("dots1", SMALL ", \"n_routed_experts\": 8, \"n_shared_experts\": 2, "
-                         "\"first_k_dense_replace\": 1, \"routed_scaling_factor\": 2.5, "
-                         "\"scoring_func\": \"noaux_tc\", \"max_window_layers\": 4, "
-                         "\"sliding_window\": 20, \"moe_layer_freq\": 1, \"n_group\": 1, "
-                         "\"topk_group\": 1, \"norm_topk_prob\": true"),
-    TEXT ("dots1", "32", "16") ",window=20,window_from=4,experts=8,shared_ffn=2816,dense_layers=1,"
-                               "router_scale=2.5" },
+  { WITH ("dots1", SMALL ", \"n_routed_experts\": 8, \"n_shared_experts\": 2, \"first_k_dense_replace\": 1, "
+          "\"routed_scaling_factor\": 2.5, \"scoring_func\": \"noaux_tc\", \"max_window_layers\": 4, "
+          "\"sliding_window\": 20, \"moe_layer_freq\": 1, \"n_group\": 1, \"topk_group\": 1, \"norm_topk_prob\": true"),
+    TEXT ("dots1", "32", "16") ",window=20,window_from=4,experts=8,shared_ffn=2816,dense_layers=1,router_scale=2.5" },
   { WITH ("glm4_moe_lite", SMALL), TEXT ("glm4_moe_lite", "32", "256") },
-  { WITH ("glm4_moe_lite", SMALL ", \"mlp_layer_types\": [\"dense\", \"dense\", \"sparse\", "
-                                 "\"sparse\", \"sparse\", \"sparse\"], \"qk_head_dim\": 256"),
-    TEXT ("glm4_moe_lite", "32", "256") ",dense_layers=2" },
+  { WITH ("glm4_moe_lite", SMALL ", \"mlp_layer_types\": [\"dense\", \"dense\", \"sparse\", \"sparse\", \"sparse\", "
+          "\"sparse\"], \"qk_head_dim\": 256"), TEXT ("glm4_moe_lite", "32", "256") ",dense_layers=2" },
+  { WITH ("olmoe", SMALL), TEXT ("olmoe", "32", "16") ",expert_ffn=96" },
+  { WITH ("olmoe", SMALL ", \"clip_qkv\": null, \"num_experts\": 8, \"norm_topk_prob\": true"),
+    TEXT ("olmoe", "32", "16") ",experts=8,expert_ffn=96,pre_softmax=off" },
+  { WITH ("minimax_m2", SMALL), TEXT ("minimax_m2", "8", "128") ",expert_ffn=96" },
+  { WITH ("minimax_m2", SMALL ", \"rotary_dim\": 128, \"use_qk_norm\": false, \"num_local_experts\": 8, "
+          "\"qk_norm_type\": \"per_layer\""),
+    TEXT ("minimax_m2", "8", "128") ",qk_norm=off,rope_fraction=1,experts=8,expert_ffn=96" },
+  /* clang-format on */
   { "{\"model_type\": \"llama4\", \"text_config\": {" WIDE ", \"head_dim\": 64}, "
     "\"vision_config\": {\"hidden_size\": 1408}, \"image_token_index\": 200092}",
     "family=llama4_text,layers=6,hidden=512,ffn=200,heads=32,kv_heads=8,head_dim=64,vocab=100,"
