@@ -245,13 +245,19 @@ is_not_run (const PlanFacts *f)
 }
 
 /* Whether nothing starts the plan: the programs that fsdplan emit writes for FSDP2 hold dense
- * models alone, and torchtitan's models with experts have none of Llama 4's parts. */
+ * models alone, around Megatron-FSDP they split no experts; torchtitan's models with experts have
+ * none of Llama 4's parts, and neither its norms nor Megatron-LM's are over all heads. */
 static gboolean
 is_not_written (const PlanFacts *f)
 {
   const PlanModel *m = f->model;
-  return is_stack (f, PLAN_STACK_FSDP2) && m->experts > 0
-         && (m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input);
+  const gboolean is_full = m->qk_norm == PLAN_QK_NORM_FULL;
+  const gboolean is_llama4
+      = m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input;
+  return m->experts > 0
+         && (is_stack (f, PLAN_STACK_FSDP2)
+                 ? is_full || is_llama4
+                 : is_stack (f, PLAN_STACK_MEGATRON_FSDP) && is_full && f->value[PLAN_EP] > 1);
 }
 
 /* Whether torchtitan alone starts the plan, as programs of one's own have neither stages nor
@@ -331,9 +337,11 @@ static const PlanRuleEntry hazards[] = {
   { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
       "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
     attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },
-  { { "nothing-starts-it", "nothing starts Llama 4 on stack=fsdp2 any more: torchtitan has removed it, and fsdplan emit "
-      "writes programs of one's own for dense models alone: use stack=megatron-fsdp or megatron", "torchtitan PR #3573 (2026-06-08)", 0 },
-    is_not_written, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_LEVEL (NOT_RUN) },
+  { { "nothing-starts-it", "nothing starts models with experts and, on stack=fsdp2, parts of Llama 4, which torchtitan has removed, or "
+      "qk_norm=full, nor on stack=megatron-fsdp those with qk_norm=full and ep above 1: norms are of each head in torchtitan and "
+      "Megatron-LM, and fsdplan emit writes programs of one's own for dense models and for ep=1 on stack=megatron-fsdp: use that, "
+      "or stack=native", "torchtitan PR #3573 (2026-06-08)", 0 },
+    is_not_written, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_EP), PLAN_LEVEL (NOT_RUN) },
   { { "torchtitan-recomputes-all", "torchtitan, which alone starts stack=fsdp2 with pp above 1 or experts, recomputes all layers or none: "
       "use recompute_method=uniform", "torchtitan distributed/activation_checkpoint.py", 0 },
     recomputes_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_PP, PLAN_RECOMPUTE_METHOD), PLAN_LEVEL (NOT_RUN) },
