@@ -125,7 +125,7 @@ json 0 '"complete" : true' fsdplan query $tiny --no-keep --format=json
 unset FSDPLAN_DEBUG_CHECK # which checks every schedule of a search: that takes too long here
 
 # --quiet leaves out hints and steps; results and errors stay.
-hint="--model llama-tiny --cluster h100-80gb:2 --gbs 4000000"
+hint="--model llama-tiny --cluster h100-80gb:2 --gbs 4000000 --mbs 32"
 fsdplan sim $hint >"$work/loud" 2>"$work/err"
 grep -q "hint" "$work/err" || complain "there is no hint to leave out"
 fsdplan sim $hint --quiet >"$work/out" 2>"$work/err"
