@@ -92,9 +92,9 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   work->of[ADVISE_FLOOR_N_ADDING] += times;
 }
 
-/* The cost of an op for serial_ns: how long it keeps the chain (compute and what it waits for at
- * once) busy, and the host. FALSE: it may be left out. Accumulating gradients is left out, as some
- * plans do less of it than the relaxed one. */
+/* What an op adds to serial_ns: its time on the chain, which is the compute stream with all that
+ * the stream waits for at once, and the host's time to issue it. FALSE: it may be left out.
+ * Accumulating gradients is left out, as some plans do less of it than the relaxed one. */
 static gboolean
 serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 *out_ns,
              gint64 *out_launch_ns)

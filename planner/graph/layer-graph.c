@@ -116,7 +116,8 @@ plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes, PlanN
       discarded |= plan_node_discards (node) && (again >> i & 1) ? node->makes : 0;
       made_again |= node->is_cheap || (again >> i & 1) ? node->makes : 0;
     }
-  for (guint i = self->n_nodes; i-- > 0;) /* what a cheap node makes another one again from */
+  /* A cheap node runs again, so what it reads is needed, too. */
+  for (guint i = self->n_nodes; i-- > 0;)
     if (self->nodes[i].is_cheap && (self->nodes[i].makes & needed))
       needed |= self->nodes[i].reads;
   for (guint i = 0; i < n; i++)
@@ -263,8 +264,9 @@ plan_layer_add_gathers (PlanLayerBuilder *b, PlanModule module, PlanValueId read
   return v[3];
 }
 
-/* Adds an all-gather, and quantising of what it makes: every rank finds the same scales, and scales
- * of columns, as a rank that has all tokens. The split input alone stays for the backward pass. */
+/* Adds an all-gather of a split input, and a node that quantises the gathered one. Every rank
+ * quantises all tokens, so scales are those of an unsplit layer. Only the split input is kept for
+ * the backward pass. */
 static PlanValueId
 add_gathered_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in, const PlanValueId *v,
                     PlanTensorRole feeds, gint64 width, PlanValueId *out_kept)

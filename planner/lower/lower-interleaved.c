@@ -189,8 +189,8 @@ is_overlapped_end (const Interleaved *self, gint64 at, gboolean is_backward)
          && (is_backward ? at >= self->passes - self->ahead : at < self->ahead);
 }
 
-/* Whether what is received with a pass's exchange is asked for before the pass instead. The stage
- * that closes the ring receives what is sent later, and asks for it afterwards. */
+/* Whether a stage posts its receive before a pass, and not together with the send behind it. The
+ * stage that closes the ring posts it behind the pass, as its neighbour sends later. */
 static gboolean
 takes_early (const Interleaved *self, gint64 at, gboolean is_backward)
 {

@@ -12,7 +12,7 @@
 #include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
-/* What is known of buckets that go by size. */
+/* Buckets that are cut by size (by bytes, not by units), and which gradients they hold. */
 typedef struct
 {
   GArray *groups; /* PlanLowerGroup, by bucket: which gradients begin and complete it */

@@ -241,7 +241,8 @@ has_other_fields (const PlanFacts *f)
              || f->value[PLAN_DP_OUTER] > 1);
 }
 
-/* With two stages what is sent and what is received at the same time would lie in one buffer. */
+/* Whether the two neighbours of a stage are one stage: its send and its receive, in flight at the
+ * same time, would then share a buffer. */
 static gboolean
 overlaps_two (const PlanFacts *f)
 {

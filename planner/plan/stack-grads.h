@@ -27,9 +27,8 @@ typedef enum
   PLAN_GRAD_POOL_ONE,     /* one; when the reduction is queued */
 } PlanGradPool;
 
-/* How gradients are reduced, and for how long they live. */
-/* Of products that add to main gradients themselves (grad_accum_fusion): which leave an unused
- * gradient behind, one of each shape, for autograd to hand to hooks. */
+/* GEMMs that add to main gradients (grad_accum_fusion) and leave an unused gradient of each shape
+ * for autograd. */
 typedef enum
 {
   PLAN_UNUSED_NOT_KEPT,
@@ -37,6 +36,7 @@ typedef enum
   PLAN_UNUSED_OF_ALL, /* that of the output layer, too */
 } PlanUnused;
 
+/* How gradients are reduced, and for how long they live. */
 typedef struct
 {
   PlanGrads fresh;
