@@ -61,18 +61,26 @@ slowdown_of (const PlanOp *op, gboolean awaited, AdviseFloorWork *work)
                                             : NULL;
 }
 
+/* The quickest trade of a step. It is kept by itself, since the number of trades per micro batch is
+ * not the same in short steps and long ones. */
+static gint64
+quickest_trade_ns (const PlanSchedule *schedule, const SimCost *cost)
+{
+  gint64 least = 0;
+  for (guint node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
+       node < plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN); node++)
+    if (plan_schedule_node (schedule, node)->kind == PLAN_OP_TRADE)
+      least = MIN (least > 0 ? least : G_MAXINT64, sim_cost_ns (cost, node));
+  return least;
+}
+
 static void
 note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 times,
          AdviseFloorWork *work)
 {
   const PlanOp *op = plan_schedule_node (schedule, node);
-  if (op->kind == PLAN_OP_TRADE) /* A trade's cost is kept by itself: the number of trades per micro
-                                    batch is not the same in short steps and long ones. */
-    {
-      const gint64 ns = sim_cost_ns (cost, node);
-      work->trade_ns = work->trade_ns == 0 ? ns : MIN (work->trade_ns, ns);
-      return;
-    }
+  if (op->kind == PLAN_OP_TRADE)
+    return;
   const gint64 ns = times * sim_cost_ns (cost, node);
   const gint64 launch_ns = times * sim_cost_launch_ns (cost, node);
   const gboolean awaited = is_awaited (schedule, node);
@@ -108,23 +116,68 @@ serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint
   return TRUE;
 }
 
-/* Notes the ops of nodes [begin, end) so many times, with each repeat multiplied out. */
+/* How often an echo's nodes are gone through. */
+typedef struct
+{
+  guint begin, end;
+  gint64 times;
+} Again;
+
 static void
-note_nodes (const PlanSchedule *schedule, const SimCost *cost, guint begin, guint end, gint64 times,
+count_echo (GArray *again, const PlanEcho *echo, gint64 times)
+{
+  for (guint i = 0; i < again->len; i++)
+    {
+      Again *known = &g_array_index (again, Again, i);
+      if (known->begin != echo->begin || known->end != echo->end)
+        continue;
+      known->times += times;
+      return;
+    }
+  const Again added = { echo->begin, echo->end, times };
+  g_array_append_val (again, added);
+}
+
+/* Counts the echoes at a node, from the one with that number on; returns the number of the next
+ * one. */
+static guint
+count_echoes (const PlanSchedule *schedule, guint number, guint node, gint64 times, GArray *again)
+{
+  const PlanEcho *echo;
+  for (; again && (echo = plan_schedule_echo_at (schedule, number, node)); number++)
+    count_echo (again, echo, times);
+  return number;
+}
+
+/* Notes the ops of nodes so many times, with each repeat multiplied out, and counts the echoes
+ * among them; `again` is NULL for those of an echo, as there are no echoes within an echo. */
+static void
+note_times (const PlanSchedule *schedule, const SimCost *cost, const Again *nodes, GArray *again,
             AdviseFloorWork *work)
 {
   PlanTimes counting = { 0 };
-  guint number = plan_schedule_find_echo (schedule, begin + 1); /* an echo's nodes have none */
-  for (guint node = begin; node < end; node++)
+  guint number = plan_schedule_find_echo (schedule, nodes->begin);
+  for (guint node = nodes->begin; node < nodes->end; node++)
     {
       const gint64 around = counting.depth > 0 ? counting.times[counting.depth - 1] : 1;
-      const PlanEcho *echo;
-      for (; (echo = plan_schedule_echo_at (schedule, number, node)); number++)
-        note_nodes (schedule, cost, echo->begin, echo->end, times * around, work);
+      number = count_echoes (schedule, number, node, nodes->times * around, again);
       const gint64 inside = plan_times_next (&counting, plan_schedule_node (schedule, node));
       if (inside > 0)
-        note_op (schedule, cost, node, times * inside, work);
+        note_op (schedule, cost, node, nodes->times * inside, work);
     }
+  count_echoes (schedule, number, nodes->end, nodes->times, again);
+}
+
+/* Notes the ops of nodes [begin, end) and of the echoes among them. */
+static void
+note_nodes (const PlanSchedule *schedule, const SimCost *cost, guint begin, guint end,
+            AdviseFloorWork *work)
+{
+  g_autoptr (GArray) again = g_array_new (FALSE, FALSE, sizeof (Again));
+  const Again all = { begin, end, 1 };
+  note_times (schedule, cost, &all, again, work);
+  for (guint i = 0; i < again->len; i++)
+    note_times (schedule, cost, &g_array_index (again, Again, i), NULL, work);
 }
 
 /* Host and chain while nodes are gone through in order, for serial_ns. */
@@ -135,8 +188,16 @@ typedef struct
   gint64 host_ns, chain_ns; /* host and chain time since the host last waited */
   gint64 busy_ns;           /* total time for which the chain is busy */
   gint64 total_ns;          /* time until the host last waited */
-  gboolean is_in_echo;
+  GArray *known;            /* KnownEcho; NULL within an echo */
 } Walk;
+
+/* What an echo's nodes did, of which many follow the same. */
+typedef struct
+{
+  guint begin, end;
+  gint64 host_ns, chain_ns; /* before it */
+  Walk after;
+} KnownEcho;
 
 /* The node of the end of the repeat that begins at `node`, and whether the host waits in it. */
 static guint
@@ -189,18 +250,44 @@ pass_op (Walk *self, guint node, gint64 times)
 
 static void pass (Walk *self, guint node, guint end, gint64 times);
 
+/* Goes through an echo once, or finds what that did before from the same state of host and chain.
+ */
+static const KnownEcho *
+know_echo (Walk *self, const PlanEcho *echo)
+{
+  KnownEcho new = { echo->begin,
+                    echo->end,
+                    self->host_ns,
+                    self->chain_ns,
+                    { .schedule = self->schedule,
+                      .cost = self->cost,
+                      .host_ns = self->host_ns,
+                      .chain_ns = self->chain_ns } };
+  for (guint i = 0; i < self->known->len; i++)
+    {
+      const KnownEcho *known = &g_array_index (self->known, KnownEcho, i);
+      if (known->begin == new.begin && known->end == new.end && known->host_ns == new.host_ns
+          && known->chain_ns == new.chain_ns)
+        return known;
+    }
+  pass (&new.after, new.begin, new.end, 1);
+  g_array_append_val (self->known, new);
+  return &g_array_index (self->known, KnownEcho, self->known->len - 1);
+}
+
 /* Adds the echoes at a node, from the one with that number on; returns the number of the next one.
  * There are no echoes within an echo. */
 static guint
 pass_echoes (Walk *self, guint number, guint node, gint64 times)
 {
   const PlanEcho *echo;
-  for (; !self->is_in_echo && (echo = plan_schedule_echo_at (self->schedule, number, node));
-       number++)
+  for (; self->known && (echo = plan_schedule_echo_at (self->schedule, number, node)); number++)
     {
-      self->is_in_echo = TRUE;
-      pass (self, echo->begin, echo->end, times);
-      self->is_in_echo = FALSE;
+      const Walk *after = &know_echo (self, echo)->after;
+      self->host_ns = after->host_ns;
+      self->chain_ns = after->chain_ns;
+      self->busy_ns += after->busy_ns;
+      self->total_ns += times * after->total_ns;
     }
   return number;
 }
@@ -231,7 +318,7 @@ pass (Walk *self, guint node, guint end, gint64 times)
         pass (self, node + 1, last, times * (count - 1));
       else if (count > 1)
         {
-          Walk one = { .schedule = self->schedule, .cost = self->cost };
+          Walk one = { .schedule = self->schedule, .cost = self->cost, .known = self->known };
           pass (&one, node + 1, last, 1);
           self->host_ns += (count - 1) * one.host_ns;
           self->chain_ns += (count - 1) * one.busy_ns;
@@ -249,7 +336,8 @@ pass (Walk *self, guint node, guint end, gint64 times)
 static gint64
 serial_ns (const PlanSchedule *schedule, const SimCost *cost)
 {
-  Walk walk = { .schedule = schedule, .cost = cost };
+  g_autoptr (GArray) known = g_array_new (FALSE, FALSE, sizeof (KnownEcho));
+  Walk walk = { .schedule = schedule, .cost = cost, .known = known };
   pass (&walk, plan_schedule_section_node (schedule, PLAN_SECTION_STEP),
         plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), 1);
   return walk.total_ns;
@@ -259,32 +347,45 @@ serial_ns (const PlanSchedule *schedule, const SimCost *cost)
 static gint64
 serial_again_ns (const PlanSchedule *schedule, const SimCost *cost, guint begin, guint end)
 {
-  Walk walk = { .schedule = schedule, .cost = cost };
+  g_autoptr (GArray) known = g_array_new (FALSE, FALSE, sizeof (KnownEcho));
+  Walk walk = { .schedule = schedule, .cost = cost, .known = known };
   pass (&walk, begin, end, 1);
   const gint64 before_ns = walk.total_ns;
   pass (&walk, begin, end, 1);
   return walk.total_ns - before_ns;
 }
 
+/* Divides what is the same for each of `n`, and rounds down. */
+static void
+divide (AdviseFloorWork *work, gint64 n)
+{
+  for (guint i = 0; i < ADVISE_FLOOR_N; i++)
+    work->of[i] /= n;
+  sim_slowdown_divide (&work->chain, n);
+  sim_slowdown_divide (&work->gather, n);
+  sim_slowdown_divide (&work->reduce, n);
+}
+
 gboolean
-advise_floor_work_of_repeat (const PlanSchedule *schedule, const SimCost *cost,
+advise_floor_work_of_repeat (const PlanSchedule *schedule, const SimCost *cost, gint64 alike,
                              AdviseFloorWork *out_work)
 {
   guint begin, end;
   if (!plan_schedule_find_repeat (schedule, "m", &begin, &end))
     return FALSE;
-  *out_work = (AdviseFloorWork){ .chain = { 0 } };
-  note_nodes (schedule, cost, begin, end, 1, out_work);
+  *out_work = (AdviseFloorWork){ .trade_ns = quickest_trade_ns (schedule, cost) };
+  note_nodes (schedule, cost, begin, end, out_work);
   out_work->of[ADVISE_FLOOR_SERIAL] = serial_again_ns (schedule, cost, begin, end);
+  divide (out_work, alike);
   return TRUE;
 }
 
 AdviseFloorWork
 advise_floor_work_of_step (const PlanSchedule *schedule, const SimCost *cost)
 {
-  AdviseFloorWork work = { .chain = { 0 } };
+  AdviseFloorWork work = { .trade_ns = quickest_trade_ns (schedule, cost) };
   note_nodes (schedule, cost, plan_schedule_section_node (schedule, PLAN_SECTION_STEP),
-              plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), 1, &work);
+              plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), &work);
   work.of[ADVISE_FLOOR_SERIAL] = serial_ns (schedule, cost);
   return work;
 }

@@ -39,8 +39,9 @@ AdviseFloorWork advise_floor_work_add (const AdviseFloorWork *a, const AdviseFlo
 
 AdviseFloorWork advise_floor_work_of_step (const PlanSchedule *schedule, const SimCost *cost);
 
-/* The work of one more micro batch where micro batches are a repeat; FALSE where they are not. */
+/* The work of one more micro batch where micro batches are a repeat, so many `alike` in each round;
+ * FALSE where they are not. */
 gboolean advise_floor_work_of_repeat (const PlanSchedule *schedule, const SimCost *cost,
-                                      AdviseFloorWork *out_work);
+                                      gint64 alike, AdviseFloorWork *out_work);
 
 G_END_DECLS

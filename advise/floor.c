@@ -135,21 +135,22 @@ find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 m
   return find_step (self, &relaxed, stage, copies_activations (plan), out);
 }
 
-/* Enough micro batches for those that are alike to be a repeat, besides a first and a last one. */
-#define SOME 4
-
-/* The work of a micro batch of the relaxed plan, from one step. FALSE where it takes two. */
+/* The work of a micro batch of the relaxed plan, from one step with enough micro batches for those
+ * that are alike to be a repeat. FALSE where it takes two steps. Under 1F1B a stage repeats as many
+ * micro batches as it holds, twice at least, after those that fill it and before the last. */
 static gboolean
-find_repeated (const AdviseFloors *self, const Plan *plan, AdviseFloorWork *out)
+find_repeated (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 few,
+               AdviseFloorWork *out)
 {
   Plan relaxed;
   g_autoptr (SimCost) cost = NULL;
-  if (plan->value[PLAN_PP] > 1 || plan->value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON
-      || copies_activations (plan))
+  if (plan->value[PLAN_VPP] > 1 || plan_stage_is_afab (plan)
+      || plan->value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON || copies_activations (plan))
     return FALSE;
-  plan_bound_relax (plan, self->input->cluster, SOME, &relaxed);
-  g_autoptr (PlanSchedule) schedule = lower (self, &relaxed, 0, TRUE, &cost);
-  return schedule && advise_floor_work_of_repeat (schedule, cost, out);
+  const gint64 held = plan_stage_held (plan, stage, MAX (few, plan->value[PLAN_PP]));
+  plan_bound_relax (plan, self->input->cluster, MAX (3 * held + 1, few), &relaxed);
+  g_autoptr (PlanSchedule) schedule = lower (self, &relaxed, stage, TRUE, &cost);
+  return schedule && advise_floor_work_of_repeat (schedule, cost, held, out);
 }
 
 /* Whether all neighbouring stages reach each other in the same way, all by links or all by the
@@ -184,7 +185,7 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   g_mutex_unlock (&self->lock);
   if (known)
     return work;
-  if (!find_repeated (self, plan, &work) && find_relaxed (self, plan, stage, few, &two)
+  if (!find_repeated (self, plan, stage, few, &work) && find_relaxed (self, plan, stage, few, &two)
       && find_relaxed (self, plan, stage, few + 1, &three))
     work = advise_floor_work_add (&three, &two, -1);
   work.trade_ns = are_neighbours_alike (plan, self->input->cluster) ? work.trade_ns : 0;

@@ -58,6 +58,16 @@ sim_slowdown_join (SimSlowdown *self, const SimSlowdown *other, gint64 times)
     sim_slowdown_add (self, other->of[i].load, times * other->of[i].n, times * other->of[i].ns);
 }
 
+void
+sim_slowdown_divide (SimSlowdown *self, gint64 n)
+{
+  for (guint i = 0; i < self->n; i++)
+    {
+      self->of[i].n /= n;
+      self->of[i].ns /= n;
+    }
+}
+
 SimSlowdownStream
 sim_slowdown_stream (const SimSlowdown *self)
 {

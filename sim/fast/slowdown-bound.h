@@ -33,6 +33,7 @@ typedef struct
 
 void sim_slowdown_add (SimSlowdown *self, SimLoad load, gint64 n, gint64 ns);
 void sim_slowdown_join (SimSlowdown *self, const SimSlowdown *other, gint64 times);
+void sim_slowdown_divide (SimSlowdown *self, gint64 n); /* rounds down */
 
 #define SIM_SLOWDOWN_KINDS 2
 

@@ -4,8 +4,12 @@
  * reduce than there is compute beside them. */
 #include "config.h"
 
+#include "advise/floor-work.h"
 #include "advise/floor.h"
 #include "advise/predict.h"
+#include "planner/lower/lower.h"
+#include "planner/plan/stages.h"
+#include "planner/schedule/step-ops.h"
 #include "tests/case.h"
 #include "tests/share.h"
 
@@ -91,6 +95,60 @@ START_TEST (floors_of_uneven_pipelines_hold)
 }
 END_TEST
 
+/* The times of host and streams in a step of so many micro batches, lowered whole, without trades.
+ */
+static void
+sum_step (const TestCase *c, guint rank, gint64 micro_batches, gint64 *out_host_ns,
+          gint64 *out_streams)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_GBS]
+      = micro_batches * plan.value[PLAN_MBS] * plan_data_parallel (&plan, c->cluster);
+  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
+  g_autoptr (PlanSchedule) schedule = plan_lower (of, rank, NULL);
+  const AdviseInput input = { .model = c->model, .cluster = c->cluster, .plan = plan };
+  g_autoptr (SimCost) cost = advise_cost_of (&input, of, schedule, NULL);
+  g_autofree gint64 *times = plan_schedule_step_times (schedule);
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, node);
+      if (op->kind == PLAN_OP_TRADE)
+        continue;
+      *out_host_ns += times[node] * sim_cost_launch_ns (cost, node);
+      out_streams[op->stream] += times[node] * sim_cost_ns (cost, node);
+    }
+}
+
+START_TEST (the_repeat_of_a_pipeline_is_the_work_of_a_micro_batch)
+{
+  TestCase c;
+  AdviseFloorWork work;
+  gint64 host[2] = { 0 }, streams[2][PLAN_N_STREAMS] = { { 0 } };
+  guint seed = (guint)_i;
+  for (case_init (&c, seed); c.of->plan.value[PLAN_VPP] > 1; case_init (&c, seed += 1000))
+    test_case_clear (&c);
+  const gint64 pp = c.of->plan.value[PLAN_PP], stage = _i % pp;
+  const guint rank = (guint)(stage * plan_cluster_devices (c.cluster) / pp);
+  const gint64 held = plan_stage_held (&c.of->plan, stage, pp), n = MAX (3 * held + 1, pp);
+  sum_step (&c, rank, n, &host[0], streams[0]);
+  sum_step (&c, rank, n + 1, &host[1], streams[1]);
+
+  Plan plan = c.of->plan;
+  plan.value[PLAN_GBS] = n * plan.value[PLAN_MBS] * plan_data_parallel (&plan, c.cluster);
+  g_autoptr (PlanCase) of = plan_case_new (c.model, c.cluster, &plan, NULL, NULL);
+  g_autoptr (PlanSchedule) schedule = plan_lower_brief (of, rank);
+  const AdviseInput input = { .model = c.model, .cluster = c.cluster, .plan = plan };
+  g_autoptr (SimCost) cost = advise_cost_of (&input, of, schedule, NULL);
+  ck_assert (advise_floor_work_of_repeat (schedule, cost, held, &work));
+  ck_assert_int_eq (work.of[ADVISE_FLOOR_HOST], host[1] - host[0]);
+  for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
+    ck_assert_msg (work.of[ADVISE_FLOOR_STREAMS + s] == streams[1][s] - streams[0][s],
+                   "seed %u, stage %ld, stream %d: %ld, not %ld", seed, (long)stage, (int)s,
+                   (long)work.of[ADVISE_FLOOR_STREAMS + s], (long)(streams[1][s] - streams[0][s]));
+  test_case_clear (&c);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -98,6 +156,7 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 600);
   test_add_share (tcase, floors_of_uneven_pipelines_hold, 300);
+  test_add_share (tcase, the_repeat_of_a_pipeline_is_the_work_of_a_micro_batch, 200);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
