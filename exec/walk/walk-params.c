@@ -52,7 +52,7 @@ exec_walk_find_params (ExecWalk *self)
   const gboolean is_quantised = exec_walk_n_param_scales (self) > 0;
   self->quantised.weights = is_quantised ? find_array (self, "weights.layer") : -1;
   self->quantised.columns = is_quantised ? find_array (self, "columns.layer") : -1;
-  self->quantised.scales = is_quantised ? find_array (self, "scales") : -1;
+  self->quantised.scales = is_quantised ? find_array (self, "scales.layer") : -1;
   self->sites.scales = find_array (self, "site_scales");
   self->sites.history = find_array (self, "site_history");
   self->sites.amax = find_array (self, "site_amax");

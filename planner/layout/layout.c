@@ -158,6 +158,14 @@ plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan
          && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN;
 }
 
+gboolean
+plan_layout_quantises (PlanBucketKind kind, const PlanStack *stack, const Plan *plan)
+{
+  return (kind == PLAN_BUCKET_LAYER || kind == PLAN_BUCKET_EXPERTS)
+         && plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+         && !plan_layout_lends_grads (kind, stack, plan);
+}
+
 gint64
 plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel)
 {

@@ -41,6 +41,9 @@ typedef struct
  * their gradients, and stay there until the first pass has quantised them. */
 gboolean plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan);
 
+/* Whether a bucket's weights are quantised by the optimizer, and gathered so. */
+gboolean plan_layout_quantises (PlanBucketKind kind, const PlanStack *stack, const Plan *plan);
+
 /* The number of ranks that hold the same experts. */
 gint64 plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel);
 

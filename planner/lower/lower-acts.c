@@ -301,7 +301,8 @@ pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out
   if (b->lower->bucket[bucket_of_piece (b->lower, PLAN_PIECE_ROWS, unit)].shards_weights)
     out_pieces[n++]
         = is_backward && b->lower->policy.gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
-  if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
+  if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN)
+      && b->lower->bucket[PLAN_BUCKET_PLAIN].shards_weights)
     out_pieces[n++] = PLAN_PIECE_PLAIN;
   if (plan_lower_holds (b->lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
       && b->lower->bucket[PLAN_BUCKET_EXPERTS].shards_weights)

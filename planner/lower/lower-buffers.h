@@ -131,11 +131,12 @@ typedef struct
   gint32 sent, parts, landed;
 } PlanLowerFlat;
 
-/* Quantising weights after the optimizer's step: shards in the format of activations, workspace,
- * largest magnitudes, and the scales. */
+/* Quantising the weights of a kind of bucket after the optimizer's step: shards in the format of
+ * activations, workspace, largest magnitudes, and the scales. */
 typedef struct
 {
   gint32 unrounded, work, amax, scales;
+  gint64 magnitudes; /* of one layer */
 } PlanLowerQuantised;
 
 /* Delayed scaling (fp8_delayed): scales, histories, and this step's largest magnitudes, of all

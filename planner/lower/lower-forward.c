@@ -271,13 +271,12 @@ copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
       const PlanNode *node = &net->nodes[i];
       if (!plan_node_is_product (node))
         continue;
-      const gint64 each = node->kind == PLAN_NODE_EXPERT_LINEAR ? self->sizes->experts : 1;
       plan_lower_quantise (
           self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
           PLAN_REFS (plan_lower_unit_ref (self->params.copy[node->weight], unit, 0),
                      plan_lower_unit_ref (self->params.copy_col[node->weight], unit, 0),
                      plan_lower_weight (self, node->weight, unit)),
-          each * node->cols, node->depth);
+          plan_lower_matrices (self, node) * node->cols, node->depth);
     }
 }
 
@@ -286,14 +285,14 @@ static void
 transpose_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
 {
   for (guint i = 0; i < net->n_nodes; i++)
-    if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+    if (plan_node_is_product (&net->nodes[i]))
       {
         const PlanNode *node = &net->nodes[i];
         plan_lower_compute (
             self, PLAN_OP_TRANSPOSE,
             PLAN_REFS (plan_lower_unit_ref (self->params.transposed[node->weight], unit, 0),
                        plan_lower_weight (self, node->weight, unit)),
-            PLAN_DIMS (node->cols, node->depth));
+            PLAN_DIMS (plan_lower_matrices (self, node) * node->cols, node->depth));
       }
 }
 

@@ -571,7 +571,7 @@ begin_backward (PlanLayer *self, PlanLowerKeep keep)
   hold_gradient (self, PLAN_VALUE_OUT, plan_lower_layer_gradient (self->lower, self->unit, 1));
   if (self->lower->policy.transposes_weights)
     for (guint i = 0; i < net->n_nodes; i++)
-      if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+      if (plan_node_is_product (&net->nodes[i]))
         plan_lower_transpose_weight (self->lower, &net->nodes[i], self->unit);
 }
 

@@ -508,7 +508,7 @@ plan_layer_go_forward (PlanLayerPass *self, guint end)
       const PlanNode *node = &net->nodes[self->at];
       if (node->is_lazy)
         continue;
-      if (node->kind == PLAN_NODE_LINEAR && lower->policy.transposes_weights
+      if (plan_node_is_product (node) && lower->policy.transposes_weights
           && lower->stack->weights.transposed != PLAN_TRANSPOSED_BACKWARD)
         plan_lower_transpose_weight (lower, node, layer->unit);
       node_forward (layer, node, eager);

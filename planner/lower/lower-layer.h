@@ -31,10 +31,10 @@ void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKe
 PlanRef plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
                                    gboolean is_backward, gint64 *out_layout);
 
-/* Makes the transpose of a weight for the unit in use; frees the unit's transposes. */
+/* The matrices of a product's weight. Makes their transposes for the unit in use; frees all. */
+gint64 plan_lower_matrices (const PlanLower *self, const PlanNode *node);
 void plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit);
 void plan_lower_drop_transposes (PlanLower *self, const PlanLayerGraph *net);
-
 /* Quantises a weight for one product, if copies live only so long; frees those copies. */
 void plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit);
 void plan_lower_drop_quantised_weight (PlanLower *self, const PlanNode *node);

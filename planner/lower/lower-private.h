@@ -83,7 +83,7 @@ typedef struct
   PlanLowerCombined combined;
   PlanLowerContext context;
   PlanLowerFlat flat;
-  PlanLowerQuantised quantised;
+  PlanLowerQuantised quantised[PLAN_N_BUCKETS];
   PlanLowerQuantizers quantizer;
 
   PlanLowerCursor now;

@@ -239,6 +239,12 @@ plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, PlanLower
              : plan_lower_ref (self->params.transposed[role]);
 }
 
+gint64
+plan_lower_matrices (const PlanLower *self, const PlanNode *node)
+{
+  return node->kind == PLAN_NODE_EXPERT_LINEAR ? self->sizes->experts : 1;
+}
+
 void
 plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit)
 {
@@ -247,7 +253,7 @@ plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUni
   plan_lower_alloc (self, out);
   plan_lower_compute (self, PLAN_OP_TRANSPOSE,
                       PLAN_REFS (out, plan_lower_weight (self, node->weight, unit)),
-                      PLAN_DIMS (node->cols, node->depth));
+                      PLAN_DIMS (plan_lower_matrices (self, node) * node->cols, node->depth));
 }
 
 void
@@ -255,7 +261,7 @@ plan_lower_drop_transposes (PlanLower *self, const PlanLayerGraph *net)
 {
   if (self->policy.transposes_weights)
     for (guint i = 0; i < net->n_nodes; i++)
-      if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+      if (plan_node_is_product (&net->nodes[i]))
         plan_lower_free (self, plan_lower_ref (self->params.transposed[net->nodes[i].weight]));
 }
 

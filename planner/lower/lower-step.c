@@ -76,70 +76,57 @@ round_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
         PLAN_DIMS (plan_lower_own_elements (self, kind)));
 }
 
-static gboolean
-is_quantised (const PlanLower *self, PlanBucketKind kind)
-{
-  return self->bucket[kind].dtype != self->sizes->compute;
-}
-
 /* Transformer Engine rounds all shards to the format of activations before it quantises any. */
 static void
-round_for_quantising (PlanLower *self, PlanLowerUnit unit)
+round_for_quantising (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  const PlanRef out = plan_lower_unit_ref (self->quantised.unrounded, unit, 0);
+  const PlanRef out = plan_lower_unit_ref (self->quantised[kind].unrounded, unit, 0);
   plan_lower_alloc (self, out);
-  plan_lower_compute (self, PLAN_OP_CAST,
-                      PLAN_REFS (out, main_weights (self, PLAN_BUCKET_LAYER, unit)),
-                      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
-}
-
-/* Largest magnitudes of one unit. */
-static gint64
-n_magnitudes (const PlanLower *self)
-{
-  if (self->quantised.amax < 0)
-    return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
-  return (gint64)plan_schedule_buffer (self->schedule, (guint)self->quantised.amax)->elements
-         / self->stage.layers;
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (out, main_weights (self, kind, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, kind)));
 }
 
 static void
-measure_unit (PlanLower *self, PlanLowerUnit unit)
+measure_unit (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
+  const PlanLowerQuantised *q = &self->quantised[kind];
   plan_lower_compute (
       self, PLAN_OP_PARAM_AMAX,
-      PLAN_REFS (ONE (quantised.amax), plan_lower_unit_ref (self->quantised.unrounded, unit, 0)),
-      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
+      PLAN_REFS (plan_lower_ref (q->amax), plan_lower_unit_ref (q->unrounded, unit, 0)),
+      PLAN_DIMS (plan_lower_own_elements (self, kind), q->magnitudes));
 }
 
 static void
-quantise_unit (PlanLower *self, PlanLowerUnit unit)
+quantise_unit (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  const PlanRef in = plan_lower_unit_ref (self->quantised.unrounded, unit, 0);
-  plan_lower_compute (
-      self, PLAN_OP_PARAM_QUANTIZE,
-      PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
-                 self->policy.gathers_columns ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
-                                              : PLAN_REF_NONE,
-                 in, ONE (quantised.amax), plan_lower_unit_ref (self->quantised.scales, unit, 0),
-                 plan_lower_layer_scales (self, unit), plan_lower_layer_amax (self, unit)),
-      PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
+  const PlanLowerQuantised *q = &self->quantised[kind];
+  plan_lower_compute (self, PLAN_OP_PARAM_QUANTIZE,
+                      PLAN_REFS (own_weights (self, kind, unit, FALSE),
+                                 self->policy.gathers_columns ? own_weights (self, kind, unit, TRUE)
+                                                              : PLAN_REF_NONE,
+                                 plan_lower_unit_ref (q->unrounded, unit, 0),
+                                 plan_lower_ref (q->amax), plan_lower_unit_ref (q->scales, unit, 0),
+                                 plan_lower_layer_scales (self, unit),
+                                 plan_lower_layer_amax (self, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, kind), q->magnitudes));
 }
 
 static void
-publish_quantised (PlanLower *self, PlanLowerUnit unit)
+publish_quantised (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  plan_lower_free (self, plan_lower_unit_ref (self->quantised.unrounded, unit, 0));
-  publish (self, PLAN_BUCKET_LAYER, unit);
+  plan_lower_free (self, plan_lower_unit_ref (self->quantised[kind].unrounded, unit, 0));
+  publish (self, kind, unit);
 }
 
+typedef void (*Visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
+
 static void
-each_unit (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
+each_unit (PlanLower *self, PlanBucketKind kind, Visit visit)
 {
   if (self->stage.layers == 0)
     return;
   const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
-  visit (self, unit);
+  visit (self, kind, unit);
   plan_lower_end_units (self, unit);
 }
 
@@ -154,45 +141,57 @@ take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, Plan
     }
 }
 
-/* Finds the largest magnitudes of every parameter, and makes all ranks agree. With delayed scaling,
- * quantising finds them by the way. */
+/* Finds the largest magnitudes of every parameter, and makes all ranks agree that have parts of it.
+ * With delayed scaling, quantising finds them by the way. */
 static void
-find_largest (PlanLower *self)
+find_largest (PlanLower *self, PlanBucketKind kind)
 {
-  if (self->quantised.amax < 0)
+  const gint32 amax = self->quantised[kind].amax;
+  const gint8 group = kind == PLAN_BUCKET_EXPERTS ? self->bucket[kind].inner_group
+                      : self->place.ranks * self->place.replicas > 1 ? self->comm.amax
+                                                                     : -1;
+  if (amax < 0)
     return;
-  const gint64 count
-      = (gint64)plan_schedule_buffer (self->schedule, (guint)self->quantised.amax)->elements;
-  const gboolean is_shared = self->place.ranks * self->place.replicas > 1;
-  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (quantised.amax)), PLAN_DIMS (count));
-  each_unit (self, measure_unit);
-  if (!is_shared)
+  const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)amax)->elements;
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_ref (amax)), PLAN_DIMS (count));
+  each_unit (self, kind, measure_unit);
+  if (group < 0)
     return;
-  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->comm.amax,
-                         PLAN_REFS (ONE (quantised.amax)), count, PLAN_REF_NONE,
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, group,
+                         PLAN_REFS (plan_lower_ref (amax)), count, PLAN_REF_NONE,
                          ONE (event.exchanged));
   plan_lower_wait (self, ONE (event.exchanged));
 }
 
-/* Quantises the updated weights of all units, after the largest magnitudes are known on every
- * rank. */
+/* Visits what quantising works on. */
+static void
+take_scratch (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const gint32 arrays[] = { self->quantised[kind].work, self->quantised[kind].amax };
+  for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      take_work (self, plan_lower_ref (arrays[i]), visit);
+}
+
+/* Quantises the updated weights of all units of a kind, after the largest magnitudes are known on
+ * every rank. */
+static void
+quantise_kind (PlanLower *self, PlanBucketKind kind)
+{
+  each_unit (self, kind, round_for_quantising);
+  take_scratch (self, kind, plan_lower_alloc);
+  find_largest (self, kind);
+  each_unit (self, kind, quantise_unit);
+  take_scratch (self, kind, plan_lower_free);
+  each_unit (self, kind, publish_quantised);
+}
+
 static void
 quantise_weights (PlanLower *self)
 {
-  if (!is_quantised (self, PLAN_BUCKET_LAYER) || self->stage.layers == 0)
-    return;
-  each_unit (self, round_for_quantising);
-  if (self->quantised.work >= 0)
-    take_work (self, ONE (quantised.work), plan_lower_alloc);
-  if (self->quantised.amax >= 0)
-    plan_lower_alloc (self, ONE (quantised.amax));
-  find_largest (self);
-  each_unit (self, quantise_unit);
-  if (self->quantised.amax >= 0)
-    plan_lower_free (self, ONE (quantised.amax));
-  if (self->quantised.work >= 0)
-    take_work (self, ONE (quantised.work), plan_lower_free);
-  each_unit (self, publish_quantised);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (self->quantised[kind].unrounded >= 0)
+      quantise_kind (self, kind);
 }
 
 /* Visits the buffers of a bucket that stay between steps: all but those of gathers and of micro
@@ -253,29 +252,29 @@ derived_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
         if (arrays[i] >= 0)
           visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
     }
-  if (self->quantised.scales >= 0 && kind == PLAN_BUCKET_LAYER)
-    visit (self, plan_lower_unit_ref (self->quantised.scales, unit, 0));
+  if (self->quantised[kind].scales >= 0)
+    visit (self, plan_lower_unit_ref (self->quantised[kind].scales, unit, 0));
 }
 
 static void
-take_derived (PlanLower *self, PlanLowerUnit unit)
+take_derived (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  derived_buffers (self, PLAN_BUCKET_LAYER, unit, plan_lower_alloc);
+  derived_buffers (self, kind, unit, plan_lower_alloc);
 }
 
 static void
-drop_derived (PlanLower *self, PlanLowerUnit unit)
+drop_derived (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  derived_buffers (self, PLAN_BUCKET_LAYER, unit, plan_lower_free);
+  derived_buffers (self, kind, unit, plan_lower_free);
 }
 
 /* Visits the units, if copies of their weights are in no bucket, as buckets are cut by size. */
 static void
-each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
+each_derived (PlanLower *self, Visit visit)
 {
   if (self->layout.by_size && self->policy.copies_weights
       && self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
-    each_unit (self, visit);
+    each_unit (self, PLAN_BUCKET_LAYER, visit);
 }
 
 static void
@@ -305,7 +304,7 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     if (zeroed[i] >= 0)
       plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_unit_ref (zeroed[i], unit, 0)),
                           PLAN_DIMS (n));
-  if (is_quantised (self, kind))
+  if (self->quantised[kind].unrounded >= 0)
     return;
   round_weights (self, kind, unit);
   publish (self, kind, unit);
@@ -459,7 +458,7 @@ use_updated (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
       drop_gradients (self, kind, unit);
       plan_lower_alloc (self, plan_lower_unit_ref (self->bucket[kind].weights, unit, 0));
     }
-  if (is_quantised (self, kind))
+  if (self->quantised[kind].unrounded >= 0)
     return;
   round_weights (self, kind, unit);
   if (self->stack->weights.outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind)

@@ -176,7 +176,7 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   memset (b, 0xff, sizeof *b); /* all buffers and events: -1 */
   declare_sharing (self, kind);
   b->lends_grads = plan_layout_lends_grads (kind, self->stack, self->plan);
-  b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE) && !b->lends_grads
+  b->dtype = plan_layout_quantises (kind, self->stack, self->plan)
                  ? plan_gathered_dtype (self->plan)
                  : self->sizes->compute;
   if (!plan_layout_has (&self->layout, kind))
@@ -308,65 +308,68 @@ declare_flat_gather (PlanLower *self)
                               PLAN_CATEGORY_GATHERED);
 }
 
-/* Scales of a layer's weights that are quantised in squares, one for each square. */
+/* Scales of a bucket's weights that are quantised in squares, one for each square. */
 static guint64
-squares_of (const PlanLower *self)
+squares_of (const PlanLower *self, PlanBucketKind kind)
 {
-  const PlanSlot *slots = self->layout.slots[PLAN_BUCKET_LAYER];
+  const PlanSlot *slots = self->layout.slots[kind];
   guint64 squares = 0;
-  for (guint s = 0; s < self->layout.buckets[PLAN_BUCKET_LAYER].n_slots; s++)
+  for (guint s = 0; s < self->layout.buckets[kind].n_slots; s++)
     squares += plan_dtype_square_scales (slots[s].tensor.rows, slots[s].tensor.cols);
   return squares;
 }
 
-/* Declares what quantising the updated weights works on, and the scales that stay. Every rank has
- * those of all parameters of a layer, not of its shard alone. */
-static void
-declare_quantising (PlanLower *self)
+/* Tensors of a bucket, of which each has a scale; each expert is one. */
+static gint64
+tensors_of (const PlanLower *self, PlanBucketKind kind)
 {
+  return self->layout.buckets[kind].n_slots
+         * (kind == PLAN_BUCKET_EXPERTS ? self->sizes->experts : 1);
+}
+
+/* Declares what quantising the updated weights of a kind of bucket works on, and the scales that
+ * stay. Every rank has those of all parameters of a layer, not of its shard alone. */
+static void
+declare_quantising (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerQuantised *q = &self->quantised[kind];
   const gint64 layers = self->stage.layers;
-  const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
-  const gboolean quantised
-      = !IS (self, PARAM_GATHER, COMPUTE)
-        && !plan_layout_lends_grads (PLAN_BUCKET_LAYER, self->stack, self->plan);
-  const gboolean blockwise = quantised && IS (self, COMPUTE, FP8_BLOCKWISE);
+  const PlanBucket *bucket = &self->layout.buckets[kind];
+  const gboolean blockwise = IS (self, COMPUTE, FP8_BLOCKWISE);
   const gboolean mx = IS (self, PARAM_GATHER, MXFP8), nv = IS (self, PARAM_GATHER, NVFP4);
   const guint64 block = mx ? 32 : 16;
   const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
-  self->quantised.unrounded = self->quantised.work = self->quantised.amax = self->quantised.scales
-      = -1;
-  if (!quantised || layers == 0)
+  *q = (PlanLowerQuantised){ -1, -1, -1, -1, 0 };
+  if (!plan_layout_quantises (kind, self->stack, self->plan)
+      || !plan_layout_has (&self->layout, kind))
     return;
-  self->quantised.unrounded = buffer (self, "unrounded", layers,
-                                      (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
-                                      self->sizes->compute, PLAN_CATEGORY_OPTIMIZER);
+  q->unrounded
+      = state_of (self, kind, "unrounded", layers, (guint64)plan_lower_own_elements (self, kind),
+                  self->sizes->compute, PLAN_CATEGORY_OPTIMIZER);
   if (blockwise && self->policy.shards_weights
       && self->stack->weights.quantised == PLAN_QUANTISED_UNITS)
-    self->quantised.work
-        = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
-                  layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
+    q->work
+        = state_of (self, kind, "quantise_work", MIN (layers, (gint64)(limit / bucket->padded) + 1),
+                    bucket->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
   /* Largest magnitudes: fp32, one for each square, where squares have scales; bf16, one for each 32
    * or 16 elements along rows and along columns; else one for each tensor. */
-  const guint64 all = layer->raw * (guint64)layers;
-  const guint64 squares = squares_of (self);
-  const gboolean delayed = IS (self, COMPUTE, FP8_DELAYED);
-  self->quantised.amax = delayed     ? -1
-                         : blockwise ? buffer (self, "amax", 1, squares * (guint64)layers,
-                                               PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER)
-                         : mx || nv  ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16,
-                                               PLAN_CATEGORY_OPTIMIZER)
-                                     : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
-                                               PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
+  const guint64 squares = squares_of (self, kind);
+  q->magnitudes = blockwise  ? (gint64)squares
+                  : mx || nv ? (gint64)(2 * bucket->raw / block)
+                             : tensors_of (self, kind);
+  if (!IS (self, COMPUTE, FP8_DELAYED))
+    q->amax = state_of (self, kind, "amax", 1, (guint64)(q->magnitudes * layers),
+                        mx || nv ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   /* One set of scales along rows and one along columns; or, for squares, one set alone, where
    * copies along columns make their own. */
   if (blockwise)
-    self->quantised.scales
-        = buffer (self, "scales", layers,
-                  self->stack->weights.quantised == PLAN_QUANTISED_UNITS ? 2 * squares : squares,
-                  PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED);
+    q->scales
+        = state_of (self, kind, "scales", layers,
+                    self->stack->weights.quantised == PLAN_QUANTISED_UNITS ? 2 * squares : squares,
+                    PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED);
   else if (mx || nv)
-    self->quantised.scales = buffer (self, "scales", layers, 2 * layer->raw / block,
-                                     mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
+    q->scales = state_of (self, kind, "scales", layers, 2 * bucket->raw / block,
+                          mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
 }
 
 /* Declares the micro batch, sums and workspaces. */
@@ -570,9 +573,7 @@ measure (PlanLower *self, guint rank)
   self->policy.gather_time = gather_time (self);
 
   self->policy.scales_buckets = plan_scales_gradients (plan, self->place.ranks);
-  const gboolean quantised
-      = !IS (self, PARAM_GATHER, COMPUTE)
-        && !plan_layout_lends_grads (PLAN_BUCKET_LAYER, self->stack, self->plan);
+  const gboolean quantised = plan_layout_quantises (PLAN_BUCKET_LAYER, self->stack, self->plan);
   self->policy.copies_weights = self->sizes->quantises && !quantised;
   self->policy.gathers_columns
       = quantised && (IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4));
@@ -640,7 +641,8 @@ declare (PlanLower *self)
   declare_derived (self);
   declare_flat_gather (self);
   plan_lower_declare_amax_group (self);
-  declare_quantising (self);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    declare_quantising (self, kind);
   plan_lower_declare_sites (self);
   declare_rest (self);
   plan_lower_declare_values (self);

@@ -208,11 +208,17 @@ computes_experts (const PlanFacts *f)
          || (is_quantised && !is_native && !is_stack (f, PLAN_STACK_FSDP2));
 }
 
+/* Whether it is not modelled how weights of experts are gathered so. Where some layers have no
+ * experts, norms would be in a bucket with quantised weights. */
 static gboolean
 gathers_otherwise (const PlanFacts *f)
 {
+  const gint64 moe = plan_model_moe_layers (f->model);
+  const gboolean is_uniform = moe == 0 || moe == f->model->layers;
   return !IS (f, PARAM_GATHER, COMPUTE)
-         && !(IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON));
+         && !(IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON))
+         && !(IS (f, PARAM_GATHER, FP8) && is_uniform
+              && (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP)));
 }
 
 static gboolean
@@ -340,7 +346,8 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED },
     splits_latent_attention, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
-      "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32), param_gather=compute (on stack=megatron also mxfp8), "
+      "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32), param_gather=compute (on stack=megatron also mxfp8; on "
+      "Megatron's stacks also fp8 where all layers have experts, or none), "
       "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
       "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -75,10 +75,10 @@ count_elements (const PlanCase *of)
       sum.split += elements / ranks / (is_hfsdp ? (guint64)replicas : 1);
       if (plan_layout_lends_grads (kind, of->stack, plan))
         sum.lent += elements;
-      else if (kind == PLAN_BUCKET_LAYER && value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
+      else if (plan_layout_quantises (kind, of->stack, plan))
         {
-          sum.linear = layout->buckets[kind].padded * (guint64)of->model->layers;
-          sum.linear_shared = sum.linear / ranks;
+          sum.linear += elements;
+          sum.linear_shared += elements / ranks;
         }
     }
   return sum;
@@ -379,9 +379,7 @@ add_bucket (const PlanCase *of, PlanBucketKind kind, Unit *unit)
   const guint64 elements = of->layout.buckets[kind].padded;
   if (elements == 0 || ranks_of_bucket (of, kind) == 1)
     return 0;
-  const gboolean is_narrow = kind == PLAN_BUCKET_LAYER
-                             && plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
-                             && !plan_layout_lends_grads (kind, of->stack, plan);
+  const gboolean is_narrow = plan_layout_quantises (kind, of->stack, plan);
   const PlanDtype gathered = is_narrow ? plan_gathered_dtype (plan) : of->graphs.sizes.compute;
   const guint64 bytes = plan_dtype_bytes (plan_field_dtype (plan, PLAN_GRAD_COMM), elements);
   unit->elements += elements;

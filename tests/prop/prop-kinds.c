@@ -641,7 +641,9 @@ START_TEST (resting_moments_are_sharded_over_their_ranks)
         continue;
       const gboolean is_expert = strcmp (buffer->name, "exp_avg.experts") == 0;
       const gint64 moe = count_moe (c.model);
-      const double units = is_expert || strcmp (buffer->name, "exp_avg.layer") == 0 ? (double)moe
+      const double units = is_expert || strcmp (buffer->name, "exp_avg.layer") == 0
+                                   || strcmp (buffer->name, "exp_avg.plain") == 0
+                               ? (double)moe
                            : strcmp (buffer->name, "exp_avg.dense") == 0
                                ? (double)(c.model->layers + c.model->mtp - moe)
                                : 1;

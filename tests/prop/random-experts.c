@@ -118,6 +118,8 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
   if (plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_MXFP8)
     plan->value[PLAN_PARAM_GATHER] = ONE_OF (rand, PLAN_PARAM_GATHER_COMPUTE,
                                              PLAN_PARAM_GATHER_MXFP8, PLAN_PARAM_GATHER_MXFP8);
+  else if (plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_BF16 && g_rand_boolean (rand))
+    plan->value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
 }
 
 /* Settings of fsdp2, which has few of those above. */
