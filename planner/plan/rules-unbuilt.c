@@ -221,12 +221,24 @@ gathers_otherwise (const PlanFacts *f)
               && (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP)));
 }
 
+/* Whether it is not modelled how exchanges of a tensor-parallel group run beside products. On
+ * Megatron's stacks they do in attention, and not in experts. */
+static gboolean
+overlaps_products (const PlanFacts *f)
+{
+  const gboolean is_megatron
+      = is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON);
+  return !IS (f, TP_OVERLAP, NONE)
+         && !(IS (f, TP_OVERLAP, UB) && is_megatron && f->model->kv_lora == 0
+              && f->model->shared_ffn == 0);
+}
+
 static gboolean
 has_other_fields (const PlanFacts *f)
 {
   return has_experts (f)
          && (!computes_experts (f) || gathers_otherwise (f) || !IS (f, DOUBLE_BUFFER, OFF)
-             || !IS (f, TP_OVERLAP, NONE)
+             || overlaps_products (f)
              || ((!IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0)
                  && !is_stack (f, PLAN_STACK_NATIVE))
              || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
@@ -348,7 +360,7 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32), param_gather=compute (on stack=megatron also mxfp8; on "
       "Megatron's stacks also fp8 where all layers have experts, or none), "
-      "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
+      "double_buffer=off, tp_overlap=none (on Megatron's stacks also ub, without shared experts and latent attention), cuda_graph=off (the host waits for numbers of rows), "
       "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_NAME,

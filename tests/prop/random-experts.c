@@ -57,6 +57,19 @@ random_expert_model (guint seed)
 }
 
 static void
+random_formats (GRand *rand, Plan *plan)
+{
+  plan->value[PLAN_COMPUTE]
+      = ONE_OF (rand, PLAN_COMPUTE_BF16, PLAN_COMPUTE_BF16, PLAN_COMPUTE_FP8_TENSORWISE,
+                PLAN_COMPUTE_FP8_BLOCKWISE, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_MXFP8);
+  if (plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_MXFP8)
+    plan->value[PLAN_PARAM_GATHER] = ONE_OF (rand, PLAN_PARAM_GATHER_COMPUTE,
+                                             PLAN_PARAM_GATHER_MXFP8, PLAN_PARAM_GATHER_MXFP8);
+  else if (plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_BF16 && g_rand_boolean (rand))
+    plan->value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
+}
+
+static void
 random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices)
 {
   static const PlanField switches[] = { PLAN_GRAD_ACCUM_FUSION, PLAN_AG_GROUP, PLAN_CE_FUSION,
@@ -106,20 +119,15 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
   plan->value[PLAN_MBS] = g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_SEQ] = 128 * g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * devices * g_rand_int_range (rand, 1, 4);
-  plan->value[PLAN_COMPUTE]
-      = ONE_OF (rand, PLAN_COMPUTE_BF16, PLAN_COMPUTE_BF16, PLAN_COMPUTE_FP8_TENSORWISE,
-                PLAN_COMPUTE_FP8_BLOCKWISE, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_MXFP8);
+  random_formats (rand, plan);
   if (g_rand_int_range (rand, 0, 3) == 0)
     plan->value[PLAN_MOE_PERMUTE_FUSION] = PLAN_MOE_PERMUTE_FUSION_OFF;
   if (g_rand_int_range (rand, 0, 3) == 0)
     plan->value[PLAN_MOE_GROUPED_GEMM] = PLAN_MOE_GROUPED_GEMM_OFF;
   if (model->shared_ffn > 0)
     plan->value[PLAN_MOE_SHARED_OVERLAP] = g_rand_int_range (rand, 0, 2);
-  if (plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_MXFP8)
-    plan->value[PLAN_PARAM_GATHER] = ONE_OF (rand, PLAN_PARAM_GATHER_COMPUTE,
-                                             PLAN_PARAM_GATHER_MXFP8, PLAN_PARAM_GATHER_MXFP8);
-  else if (plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_BF16 && g_rand_boolean (rand))
-    plan->value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
+  if (plan->value[PLAN_TP] > 1 && g_rand_boolean (rand))
+    plan->value[PLAN_TP_OVERLAP] = PLAN_TP_OVERLAP_UB;
 }
 
 /* Settings of fsdp2, which has few of those above. */
