@@ -208,17 +208,33 @@ computes_experts (const PlanFacts *f)
          || (is_quantised && !is_native && !is_stack (f, PLAN_STACK_FSDP2));
 }
 
+/* Whether all layers have experts, or none has. */
+static gboolean
+is_uniform (const PlanFacts *f)
+{
+  const gint64 moe = plan_model_moe_layers (f->model);
+  return moe == 0 || moe == f->model->layers;
+}
+
 /* Whether it is not modelled how weights of experts are gathered so. Where some layers have no
  * experts, norms would be in a bucket with quantised weights. */
 static gboolean
 gathers_otherwise (const PlanFacts *f)
 {
-  const gint64 moe = plan_model_moe_layers (f->model);
-  const gboolean is_uniform = moe == 0 || moe == f->model->layers;
   return !IS (f, PARAM_GATHER, COMPUTE)
          && !(IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON))
-         && !(IS (f, PARAM_GATHER, FP8) && is_uniform
+         && !(IS (f, PARAM_GATHER, FP8) && is_uniform (f)
               && (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP)));
+}
+
+/* Whether buffers are pooled otherwise than for layers that are all alike (Megatron-FSDP's
+ * param_and_grad_buffer.py, FixedPoolAllocator, which takes those of other layers as they come). */
+static gboolean
+pools_otherwise (const PlanFacts *f)
+{
+  return !IS (f, DOUBLE_BUFFER, OFF)
+         && !(IS (f, DOUBLE_BUFFER, ON) && is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+              && is_uniform (f));
 }
 
 /* Whether it is not modelled how exchanges of a tensor-parallel group run beside products. On
@@ -237,7 +253,7 @@ static gboolean
 has_other_fields (const PlanFacts *f)
 {
   return has_experts (f)
-         && (!computes_experts (f) || gathers_otherwise (f) || !IS (f, DOUBLE_BUFFER, OFF)
+         && (!computes_experts (f) || gathers_otherwise (f) || pools_otherwise (f)
              || overlaps_products (f)
              || ((!IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0)
                  && !is_stack (f, PLAN_STACK_NATIVE))
@@ -360,7 +376,7 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32), param_gather=compute (on stack=megatron also mxfp8; on "
       "Megatron's stacks also fp8 where all layers have experts, or none), "
-      "double_buffer=off, tp_overlap=none (on Megatron's stacks also ub, without shared experts and latent attention), cuda_graph=off (the host waits for numbers of rows), "
+      "double_buffer=off (on stack=megatron-fsdp also on where all layers have experts, or none), tp_overlap=none (on Megatron's stacks also ub, without shared experts and latent attention), cuda_graph=off (the host waits for numbers of rows), "
       "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_NAME,

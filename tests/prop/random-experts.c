@@ -72,8 +72,9 @@ random_formats (GRand *rand, Plan *plan)
 static void
 random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices)
 {
-  static const PlanField switches[] = { PLAN_GRAD_ACCUM_FUSION, PLAN_AG_GROUP, PLAN_CE_FUSION,
-                                        PLAN_OVERLAP_GRAD_REDUCE, PLAN_MOE_ROUTER_FUSION };
+  static const PlanField switches[]
+      = { PLAN_GRAD_ACCUM_FUSION, PLAN_AG_GROUP,      PLAN_CE_FUSION, PLAN_OVERLAP_GRAD_REDUCE,
+          PLAN_MOE_ROUTER_FUSION, PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB };
   static const char *const stacks[] = { "megatron-fsdp", "megatron" };
   static const gint64 modules[]
       = { PLAN_RECOMPUTE_MODULES_CORE_ATTN,   PLAN_RECOMPUTE_MODULES_MOE,

@@ -326,7 +326,7 @@ static const struct
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 compute=fp8-delayed" },
   { "not-built-yet-with-experts", "deepseek-v3,mtp=0",
     "gbs=64 compute=fp8-tensorwise param_gather=fp8" },
-  { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 double_buffer=on" },
+  { "not-built-yet-with-experts", "deepseek-v3,mtp=0", "gbs=64 double_buffer=on" },
   { "not-built-yet-with-experts", "deepseek-v3,mtp=0", "gbs=64 tp=2 sp=on tp_overlap=ub" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 cuda_graph=on" },
   { "not-built-yet-with-experts", "mixtral-8x7b",
