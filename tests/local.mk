@@ -68,6 +68,7 @@ short_tests = \
   %D%/unit/test-kernels-128x128.tap \
   %D%/unit/test-kernels-attention.tap \
   %D%/unit/test-kernels-documents.tap \
+  %D%/unit/test-kernels-largest.tap \
   %D%/unit/test-kernels-latent.tap \
   %D%/unit/test-kernels-rope.tap \
   %D%/unit/test-kernels-dropout.tap \
@@ -175,6 +176,8 @@ tests_unit_test_kernels_attention_tap_SOURCES = %D%/unit/test-kernels-attention.
 tests_unit_test_kernels_attention_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_documents_tap_SOURCES = %D%/unit/test-kernels-documents.c $(kernel_operands)
 tests_unit_test_kernels_documents_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_largest_tap_SOURCES = %D%/unit/test-kernels-largest.c $(kernel_operands)
+tests_unit_test_kernels_largest_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_latent_tap_SOURCES = %D%/unit/test-kernels-latent.c $(kernel_operands)
 tests_unit_test_kernels_latent_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel_operands)
@@ -786,7 +789,7 @@ compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h %D%/fake/compare-dims.c %D%/fake/compare-dims.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
   %D%/fake/compare-activation.c %D%/fake/compare-experts.c %D%/fake/compare-narrow.c \
-  %D%/fake/compare-norms.c %D%/fake/compare-split.c %D%/fake/compare-squares.c
+  %D%/fake/compare-largest.c %D%/fake/compare-norms.c %D%/fake/compare-split.c %D%/fake/compare-squares.c
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = \
   %D%/fake/test-cublaslt.c %D%/fake/test-cublaslt-batch.c \

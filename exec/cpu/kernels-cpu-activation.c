@@ -38,7 +38,8 @@ swiglu_rows (const ExecArgs *args, guint64 first, guint64 end)
         const float *up = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_in, in_at + cols, n, up_storage);
 
         swiglu_block (out, gate, up, n);
-        exec_cpu_write_ref (args, PLAN_REF_SWIGLU_out, row * cols + at, n, out);
+        exec_cpu_write_raising (args, PLAN_REF_SWIGLU_out, PLAN_REF_SWIGLU_amax, row * cols + at, n,
+                                out);
       }
 }
 
@@ -80,8 +81,10 @@ swiglu_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
             = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_BWD_in, in_at + cols, n, up_storage);
 
         swiglu_bwd_block (dgate, dup, dout, gate, up, n);
-        exec_cpu_write_ref (args, PLAN_REF_SWIGLU_BWD_din, in_at, n, dgate);
-        exec_cpu_write_ref (args, PLAN_REF_SWIGLU_BWD_din, in_at + cols, n, dup);
+        exec_cpu_write_raising (args, PLAN_REF_SWIGLU_BWD_din, PLAN_REF_SWIGLU_BWD_amax, in_at, n,
+                                dgate);
+        exec_cpu_write_raising (args, PLAN_REF_SWIGLU_BWD_din, PLAN_REF_SWIGLU_BWD_amax,
+                                in_at + cols, n, dup);
       }
 }
 
@@ -225,7 +228,8 @@ activate_rows (const ExecArgs *args, guint64 first, guint64 end)
         for (guint64 i = 0; i < n; i++)
           out[i] = point_of (kind, bound_gate (bounds, gate[i])).value
                    * (up != NULL ? bound_up (bounds, up[i]) : 1.0f);
-        exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_out, row * cols + at, n, out);
+        exec_cpu_write_raising (args, PLAN_REF_ACTIVATE_out, PLAN_REF_ACTIVATE_amax,
+                                row * cols + at, n, out);
       }
 }
 
@@ -266,9 +270,11 @@ activate_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
             if (up != NULL && is_beyond (bounds, up[i]))
               dup[i] = 0;
           }
-        exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_BWD_din, out_at, n, dgate);
+        exec_cpu_write_raising (args, PLAN_REF_ACTIVATE_BWD_din, PLAN_REF_ACTIVATE_BWD_amax, out_at,
+                                n, dgate);
         if (up != NULL)
-          exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_BWD_din, out_at + cols, n, dup);
+          exec_cpu_write_raising (args, PLAN_REF_ACTIVATE_BWD_din, PLAN_REF_ACTIVATE_BWD_amax,
+                                  out_at + cols, n, dup);
       }
 }
 

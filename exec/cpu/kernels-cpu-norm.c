@@ -16,14 +16,14 @@ exec_cpu_total (const float sum[EXEC_CPU_LANES])
   return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* Writes a norm's output: quantised, where operand `scale` exists. */
+/* Writes a norm's output: quantised, where operand `scale` exists. Operand `amax` is behind it. */
 static void
 write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const float *values)
 {
   if (args->ptr[scale] != NULL)
     exec_cpu_write_scaled (args, scale, at, count, values);
   else
-    exec_cpu_write_ref (args, PLAN_REF_RMSNORM_out, at, count, values);
+    exec_cpu_write_raising (args, PLAN_REF_RMSNORM_out, scale + 1, at, count, values);
 }
 
 /* Where to put values: directly into an fp32 operand, otherwise into `storage`, to be rounded. */
@@ -78,14 +78,13 @@ PLAN_SAME_DIM (RMSNORM, ADD_RMSNORM, cols);
 PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, rows);
 PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, cols);
 
-/* Divides rows among threads, unless there is an operand `amax`: then all rows raise the same
- * magnitude. */
+/* Divides rows among threads, unless they are quantised, which divides each row. */
 static void
-spread_rows (const ExecArgs *args, guint amax, ExecCpuRange run)
+spread_rows (const ExecArgs *args, guint scale, ExecCpuRange run)
 {
   const guint64 rows = (guint64)args->op->dims[PLAN_DIM_RMSNORM_rows];
 
-  if (args->ptr[amax] != NULL)
+  if (args->ptr[scale] != NULL)
     run (args, 0, rows);
   else
     exec_cpu_spread (args, rows, (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols], run);
@@ -173,7 +172,7 @@ rmsnorm_rows (const ExecArgs *args, guint64 first, guint64 end)
 void
 exec_cpu_rmsnorm (const ExecArgs *args)
 {
-  spread_rows (args, PLAN_REF_RMSNORM_amax, rmsnorm_rows);
+  spread_rows (args, PLAN_REF_RMSNORM_scale, rmsnorm_rows);
 }
 
 static void
@@ -188,7 +187,7 @@ add_rmsnorm_rows (const ExecArgs *args, guint64 first, guint64 end)
 void
 exec_cpu_add_rmsnorm (const ExecArgs *args)
 {
-  spread_rows (args, PLAN_REF_ADD_RMSNORM_amax, add_rmsnorm_rows);
+  spread_rows (args, PLAN_REF_ADD_RMSNORM_scale, add_rmsnorm_rows);
 }
 
 PLAN_SAME_DIM (RMSNORM, RMSNORM_BWD, cols);
@@ -197,14 +196,15 @@ PLAN_SAME_REF (RMSNORM_BWD, LAYERNORM_BWD, din);
 /* Writes the gradient of a norm's input. Where operand `add` exists it is added: the gradient that
  * the input already had from the residual branch. Rounds before and after, as two ops would. */
 static void
-write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count, const float *din)
+write_input_gradient (const ExecArgs *args, guint add, guint amax, guint64 at, guint64 count,
+                      const float *din)
 {
   float storage[BLOCK], add_storage[BLOCK];
   float *sum = place_of (args, PLAN_REF_RMSNORM_BWD_din, at, storage);
 
   if (args->ptr[add] == NULL)
     {
-      exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_din, at, count, din);
+      exec_cpu_write_raising (args, PLAN_REF_RMSNORM_BWD_din, amax, at, count, din);
       return;
     }
   const float *before = exec_cpu_read_ref (args, add, at, count, add_storage);
@@ -218,6 +218,7 @@ write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count
   add_piece (sum, before, din, count);
   if (sum == storage)
     exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_din, at, count, sum);
+  exec_cpu_raise (args, PLAN_REF_RMSNORM_BWD_din, amax, count, sum);
 }
 
 /* A piece of a row of an RMS norm, in its backward pass. */
@@ -277,7 +278,8 @@ rmsnorm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
           read_norm_piece (args, row, at, n, &piece, storage);
           for (guint64 i = 0; i < n; i++)
             din[i] = rstd[row] * (piece.scaled[i] - piece.normal[i] * mean);
-          write_input_gradient (args, PLAN_REF_RMSNORM_BWD_add, row * pitch + at, n, din);
+          write_input_gradient (args, PLAN_REF_RMSNORM_BWD_add, PLAN_REF_RMSNORM_BWD_amax,
+                                row * pitch + at, n, din);
         }
     }
 }
@@ -389,7 +391,7 @@ layernorm_rows (const ExecArgs *args, guint64 first, guint64 end)
 void
 exec_cpu_layernorm (const ExecArgs *args)
 {
-  spread_rows (args, PLAN_REF_LAYERNORM_amax, layernorm_rows);
+  spread_rows (args, PLAN_REF_LAYERNORM_scale, layernorm_rows);
 }
 
 static void
@@ -404,7 +406,7 @@ add_layernorm_rows (const ExecArgs *args, guint64 first, guint64 end)
 void
 exec_cpu_add_layernorm (const ExecArgs *args)
 {
-  spread_rows (args, PLAN_REF_ADD_LAYERNORM_amax, add_layernorm_rows);
+  spread_rows (args, PLAN_REF_ADD_LAYERNORM_scale, add_layernorm_rows);
 }
 
 /* Reads a piece of a row: normalised input, and dout as the result. Operands are
@@ -484,7 +486,8 @@ layernorm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
                 }
               if (pass == 1)
                 {
-                  write_input_gradient (args, PLAN_REF_LAYERNORM_BWD_add, row * cols + at, n, din);
+                  write_input_gradient (args, PLAN_REF_LAYERNORM_BWD_add,
+                                        PLAN_REF_LAYERNORM_BWD_amax, row * cols + at, n, din);
                   continue;
                 }
               for (guint64 i = 0; i < n; i++)

@@ -38,6 +38,31 @@ exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 cou
   exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
 }
 
+/* Rounding keeps the order of numbers, so the largest magnitude is rounded after it is found. */
+void
+exec_cpu_raise (const ExecArgs *args, guint operand, guint amax, guint64 count, const float *values)
+{
+  float *raised = args->ptr[amax], max, rounded, storage;
+
+  if (raised == NULL)
+    return;
+  max = exec_number_largest (values, count);
+  exec_cpu_write (&rounded, args->dtype[operand], 0, 1, &max);
+  max = *exec_cpu_read (&rounded, args->dtype[operand], 0, 1, &storage);
+  exec_pool_lock ();
+  if (!(max <= *raised) && !isnan (*raised))
+    *raised = max;
+  exec_pool_unlock ();
+}
+
+void
+exec_cpu_write_raising (const ExecArgs *args, guint operand, guint amax, guint64 at, guint64 count,
+                        const float *values)
+{
+  exec_cpu_write_ref (args, operand, at, count, values);
+  exec_cpu_raise (args, operand, amax, count, values);
+}
+
 /* --- work divided among the threads of a rank --------------------------------------------- */
 
 #define PART EXEC_CPU_PART

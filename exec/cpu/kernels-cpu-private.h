@@ -23,6 +23,13 @@ const float *exec_cpu_read_ref (const ExecArgs *args, guint operand, guint64 at,
 void exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
                          const float *values);
 
+/* Raises operand `amax`, where it exists, to the largest magnitude of values as `operand` stores
+ * them; and stores them as well. */
+void exec_cpu_raise (const ExecArgs *args, guint operand, guint amax, guint64 count,
+                     const float *values);
+void exec_cpu_write_raising (const ExecArgs *args, guint operand, guint amax, guint64 at,
+                             guint64 count, const float *values);
+
 /* Elements of one thread's part: some ten microseconds of work, more than handing it over takes. */
 #define EXEC_CPU_PART 16384
 
@@ -82,14 +89,9 @@ void exec_cpu_add_products (float sum[EXEC_CPU_LANES], const float *a, const flo
 
 /* exec/cpu/kernels-cpu-norm.c */
 float exec_cpu_total (const float sum[EXEC_CPU_LANES]);
-void exec_cpu_rmsnorm (const ExecArgs *args);
-void exec_cpu_add_rmsnorm (const ExecArgs *args);
-void exec_cpu_rmsnorm_bwd (const ExecArgs *args);
-void exec_cpu_layernorm (const ExecArgs *args);
-void exec_cpu_add_layernorm (const ExecArgs *args);
-void exec_cpu_layernorm_bwd (const ExecArgs *args);
-void exec_cpu_head_norm (const ExecArgs *args);
-void exec_cpu_head_norm_bwd (const ExecArgs *args);
+ExecCpuKernel exec_cpu_rmsnorm, exec_cpu_add_rmsnorm, exec_cpu_rmsnorm_bwd;
+ExecCpuKernel exec_cpu_layernorm, exec_cpu_add_layernorm, exec_cpu_layernorm_bwd;
+ExecCpuKernel exec_cpu_head_norm, exec_cpu_head_norm_bwd;
 
 /* exec/cpu/kernels-cpu.c. A rank may have a part of the vocabulary, of `count` entries.
  * exec_cpu_vocab_here: how many of these are not padding. exec_cpu_vocab_find: which of these an

@@ -185,12 +185,6 @@ quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *
 }
 
 static void
-quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
-{
-  quantize_by (in, largest_of_all (in), out, dtype, out_scale);
-}
-
-static void
 mxfp8_rows (const Job *self, guint64 first, guint64 end)
 {
   const guint block = plan_dtype_block (PLAN_DTYPE_MXFP8);
@@ -249,9 +243,8 @@ nvfp4_rows (const Job *self, guint64 first, guint64 end)
 }
 
 static void
-quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
+quantize_nvfp4 (const Matrix *in, double max, guint8 *out, float *out_scale)
 {
-  const double max = largest_of_all (in);
   Job job = { .in = in, .out = out };
 
   *out_scale = job.scale = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
@@ -308,6 +301,15 @@ quantize_128 (const Matrix *in, guint8 *out, PlanDtype dtype)
   spread (&job, in->rows, in->cols, height, rows_of_128);
 }
 
+/* A tensor's largest magnitude: the op that made it may have found that. */
+static double
+largest_of (const Matrix *in, const ExecArgs *args)
+{
+  const float *found = args->ptr[PLAN_REF_QUANTIZE_largest];
+
+  return found != NULL ? (double)*found : largest_of_all (in);
+}
+
 static void
 quantize (const Matrix *in, const ExecArgs *args, guint operand)
 {
@@ -321,10 +323,11 @@ quantize (const Matrix *in, const ExecArgs *args, guint operand)
       quantize_mxfp8 (in, args->ptr[operand]);
       return;
     case PLAN_DTYPE_NVFP4:
-      quantize_nvfp4 (in, args->ptr[operand], args->scale[operand]);
+      quantize_nvfp4 (in, largest_of (in, args), args->ptr[operand], args->scale[operand]);
       return;
     default:
-      quantize_whole (in, args->ptr[operand], args->dtype[operand], args->scale[operand]);
+      quantize_by (in, largest_of (in, args), args->ptr[operand], args->dtype[operand],
+                   args->scale[operand]);
       return;
     }
 }
@@ -419,6 +422,8 @@ exec_cpu_quantize (const ExecArgs *args)
                        args->scale[operand]);
     else if (args->ptr[operand] != NULL)
       quantize (operand == PLAN_REF_QUANTIZE_col ? &transposed : &in, args, operand);
+  if (args->ptr[PLAN_REF_QUANTIZE_largest] != NULL)
+    *(float *)args->ptr[PLAN_REF_QUANTIZE_largest] = 0;
 }
 
 /* --- parts of parameters; the walk calls once for each parameter -------------------------- */

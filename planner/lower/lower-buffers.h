@@ -140,10 +140,11 @@ typedef struct
 } PlanLowerQuantised;
 
 /* Delayed scaling (fp8_delayed): scales, histories, and this step's largest magnitudes, of all
- * sites. */
+ * sites. Without it `largest`: the largest magnitude of what is quantised next, where the op that
+ * makes that finds it. */
 typedef struct
 {
-  gint32 scales, history, amax;
+  gint32 scales, history, amax, largest;
 } PlanLowerQuantizers;
 
 G_END_DECLS

@@ -420,8 +420,8 @@ plan_layer_activate_backward (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef *refs
-      = PLAN_REFS (din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->in));
+  const PlanRef *refs = PLAN_REFS (din, plan_layer_gradient (self, node->out),
+                                   plan_layer_value (self, node->in), PLAN_REF_NONE);
   if (plan_layer_is_swiglu (m))
     plan_lower_compute (self->lower, PLAN_OP_SWIGLU_BWD, refs, PLAN_DIMS (node->rows, node->cols));
   else

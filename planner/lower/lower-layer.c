@@ -218,10 +218,10 @@ plan_layer_activate (PlanLayer *self, const PlanNode *node)
                         PLAN_REFS (plan_layer_value (self, node->stats), in),
                         PLAN_DIMS (node->rows * node->cols));
   if (plan_layer_is_swiglu (m))
-    plan_lower_compute (self->lower, PLAN_OP_SWIGLU, PLAN_REFS (out, in),
+    plan_lower_compute (self->lower, PLAN_OP_SWIGLU, PLAN_REFS (out, in, PLAN_REF_NONE),
                         PLAN_DIMS (node->rows, node->cols));
   else
-    plan_lower_compute (self->lower, PLAN_OP_ACTIVATE, PLAN_REFS (out, in),
+    plan_lower_compute (self->lower, PLAN_OP_ACTIVATE, PLAN_REFS (out, in, PLAN_REF_NONE),
                         PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
 }
 
@@ -657,11 +657,12 @@ plan_lower_norm_backward_add (PlanLower *self, const PlanRef *refs, PlanTensorRo
         self, PLAN_OP_LAYERNORM_BWD,
         PLAN_REFS (din, dgain,
                    has_bias ? plan_lower_raw_gradient (self, bias, unit) : PLAN_REF_NONE, dout, in,
-                   gain, stats, add),
+                   gain, stats, add, PLAN_REF_NONE),
         PLAN_DIMS (rows, cols));
   else
     plan_lower_compute (self, PLAN_OP_RMSNORM_BWD,
-                        PLAN_REFS (din, dgain, dout, in, gain, stats, add), PLAN_DIMS (rows, cols));
+                        PLAN_REFS (din, dgain, dout, in, gain, stats, add, PLAN_REF_NONE),
+                        PLAN_DIMS (rows, cols));
   plan_lower_put_gradient (self, weight, unit, FALSE);
   if (has_bias)
     plan_lower_put_gradient (self, bias, unit, FALSE);

@@ -63,12 +63,24 @@ declare_balance (PlanLower *self)
     self->experts.loads = buffer (self, "router_loads", n);
 }
 
+/* Whether ops find the largest magnitude of what they write where a scale is made of it next. With
+ * delayed scaling it is known before, and other formats have scales by block. Frameworks read what
+ * they quantise twice. */
+static gboolean
+has_largest (const PlanLower *self)
+{
+  const gint64 compute = self->plan->value[PLAN_COMPUTE];
+  return self->stage.layers > 0 && self->stack->layer.kernels == PLAN_KERNELS_OWN
+         && (compute == PLAN_COMPUTE_FP8_TENSORWISE || compute == PLAN_COMPUTE_NVFP4);
+}
+
 void
 plan_lower_declare_sites (PlanLower *self)
 {
   const guint64 n = (guint64)n_sites (self);
   declare_balance (self);
   self->quantizer.scales = self->quantizer.history = self->quantizer.amax = -1;
+  self->quantizer.largest = has_largest (self) ? buffer (self, "largest", 1) : -1;
   if (self->plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED)
     return;
   self->quantizer.scales = buffer (self, "site_scales", n);
@@ -123,6 +135,83 @@ plan_lower_layer_amax (const PlanLower *self, PlanLowerUnit unit)
   return plan_lower_of_layer (self->quantizer.amax, unit);
 }
 
+/* An op that finds the largest magnitude of what it writes, and the operands for both. */
+typedef struct
+{
+  PlanOpKind kind;
+  guint out, amax;
+} Finder;
+
+#define FINDER(kind, out) \
+  { \
+    PLAN_OP_##kind, PLAN_REF_##kind##_##out, PLAN_REF_##kind##_amax \
+  }
+
+static const Finder *
+finder_of (PlanOpKind kind)
+{
+  static const Finder finders[]
+      = { FINDER (RMSNORM, out),       FINDER (LAYERNORM, out),   FINDER (ADD_RMSNORM, out),
+          FINDER (ADD_LAYERNORM, out), FINDER (RMSNORM_BWD, din), FINDER (LAYERNORM_BWD, din),
+          FINDER (SWIGLU, out),        FINDER (SWIGLU_BWD, din),  FINDER (ACTIVATE, out),
+          FINDER (ACTIVATE_BWD, din) };
+  for (guint i = 0; i < G_N_ELEMENTS (finders); i++)
+    if (finders[i].kind == kind)
+      return &finders[i];
+  return NULL;
+}
+
+/* Whether an op writes to an array, or has the largest magnitude of another op's output. */
+static gboolean
+is_in_between (const PlanLower *self, const PlanOp *op, gint32 array)
+{
+  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+    if (op->refs[i].array == self->quantizer.largest
+        || (op->refs[i].array == array && plan_op_ref_access (op->kind, i) != 'r'))
+      return TRUE;
+  return FALSE;
+}
+
+static gboolean
+makes (const PlanOp *op, const Finder *finder, const PlanRef *ref, guint64 elements)
+{
+  const PlanRef *out = &op->refs[finder->out];
+  return out->array == ref->array && out->offset == ref->offset && out->at == ref->at
+         && out->loop == ref->loop && out->modulus == ref->modulus && out->moves == ref->moves
+         && plan_op_ref_elements (op, finder->out, 1) == elements;
+}
+
+#define FINDER_BEFORE 12 /* nodes that are looked at: allocations for the most part */
+
+/* Has the op that made `in` find its largest magnitude, if it was issued just before and can.
+ * Returns where that is then; none if it has to be looked for. */
+static PlanRef
+find_largest (PlanLower *self, const PlanRef *in, guint64 elements)
+{
+  const guint n = plan_schedule_n_nodes (self->schedule);
+  const PlanRef largest = ONE (quantizer.largest);
+  if (largest.array < 0 || self->combined.owed)
+    return PLAN_REF_NONE;
+  for (guint node = n; node > 0 && n - node < FINDER_BEFORE; node--)
+    {
+      const PlanOp *op = plan_schedule_node (self->schedule, node - 1);
+      const Finder *finder = finder_of (op->kind);
+      if (op->kind == PLAN_OP_ALLOC || op->kind == PLAN_OP_FREE)
+        continue;
+      if (op->kind >= PLAN_N_OPS || op->stream != PLAN_STREAM_COMPUTE
+          || plan_op_class (op->kind) != PLAN_CLASS_COMPUTE)
+        return PLAN_REF_NONE;
+      if (finder && op->refs[finder->amax].array < 0 && makes (op, finder, in, elements))
+        {
+          plan_schedule_set_operand (self->schedule, node - 1, finder->amax, largest);
+          return largest;
+        }
+      if (is_in_between (self, op, in->array))
+        return PLAN_REF_NONE;
+    }
+  return PLAN_REF_NONE;
+}
+
 void
 plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanQuantizer site, PlanLowerUnit unit,
                      const PlanRef *refs, gint64 rows, gint64 cols)
@@ -130,7 +219,8 @@ plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
   plan_lower_compute (self, PLAN_OP_QUANTIZE,
                       PLAN_REFS (refs[0], refs[1], refs[2],
                                  plan_lower_site_scale (self, weight, site, unit),
-                                 plan_lower_site_amax (self, weight, site, unit)),
+                                 plan_lower_site_amax (self, weight, site, unit),
+                                 find_largest (self, &refs[2], (guint64)(rows * cols))),
                       PLAN_DIMS (rows, cols));
 }
 
@@ -168,6 +258,8 @@ plan_lower_init_sites (PlanLower *self)
 {
   init_keys (self);
   init_balance (self);
+  if (self->quantizer.largest >= 0)
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (quantizer.largest)), PLAN_DIMS (1));
   if (self->quantizer.scales < 0)
     return;
   plan_lower_compute (self, PLAN_OP_INIT_SCALES,

@@ -534,7 +534,7 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->experts.work,
                             self->quantizer.scales,
                             self->quantizer.history,
-                            self->quantizer.amax,
+                            MAX (self->quantizer.amax, self->quantizer.largest), /* or neither */
                             self->experts.balance,
                             self->experts.loads,
                             self->work.gathered[FALSE],

@@ -29,11 +29,14 @@
  * is the transposed copy, which products over the other dimension read; of a shard of parameters it
  * lies as the shard does, and products transpose it. A unit has `parts` parameters, each with a
  * magnitude. An op with a `scale` multiplies by it, rounds, and raises `amax` to the largest
- * magnitude (planner/schedule/quantizers.h). `kind` of an activation is a PlanActivation, `keys` of
- * attention the tokens that each query may see at most; with `kv` those are other ranks' tokens,
- * and the gradient is that of the queries alone. `places` of tokens are those in their documents,
- * which attention does not leave. `stats` of a part of the logits are maxima of whole rows, then
- * sums, then targets' logits, as row_stat makes them: a token's loss is added where its target is.
+ * magnitude (planner/schedule/quantizers.h). Without a `scale` an op with an `amax` raises it to
+ * the largest magnitude that it stores, for the op that quantises that next: its `largest`.
+ *
+ * `kind` of an activation is a PlanActivation, `keys` of attention the tokens that each query may
+ * see at most; with `kv` those are other ranks' tokens, and the gradient is that of the queries
+ * alone. `places` of tokens are those in their documents, which attention does not leave. `stats`
+ * of a part of the logits are maxima of whole rows, then sums, then targets' logits, as row_stat
+ * makes them: a token's loss is added where its target is.
  * In latent attention each head of queries and keys has `nope` columns without position and `rope`
  * columns that are rotated in neighbouring pairs; the latter are the same for all heads of keys.
  *
@@ -79,10 +82,11 @@
   X (CAST, "cast", COMPUTE, COPY, COPY, "copy between number formats, rounded once", \
      (count), 0, ((out, writes, count), (in, reads, count))) \
   X (QUANTIZE, "quantize", COMPUTE, QUANTISE, TRANSPOSE, \
-     "to a scaled format, with its scales; and transposed", \
+     "to a scaled format, with its scales; and transposed; by `largest`, if the op that made `in` " \
+     "has found its largest magnitude, which begins afresh", \
      (rows, cols), 0, \
      ((out, writes, rows * cols), (col, may_write, rows * cols), (in, reads, rows * cols), \
-      (scale, may_read, 1), (amax, may_update, 1))) \
+      (scale, may_read, 1), (amax, may_update, 1), (largest, may_update, 1))) \
   X (PARAM_AMAX, "param_amax", COMPUTE, QUANTISE, REDUCTION, \
      "largest magnitudes of each of a unit's parameters in this rank's part of them", \
      (count, parts), 0, ((amax, updates, MIN (parts, count / 16 + 1)), (in, reads, count))) \
@@ -159,7 +163,7 @@
      (rows, cols), 0, \
      ((din, writes, rows * cols), (dweight, writes, cols), (dout, reads, rows * cols), \
       (in, reads, rows * cols), (weight, reads, cols), (rstd, reads, rows), \
-      (work, scratch, 0, SUMS, cols), (add, may_read, rows * cols))) \
+      (work, scratch, 0, SUMS, cols), (add, may_read, rows * cols), (amax, may_update, 1))) \
   X (LAYERNORM, "layernorm", COMPUTE, ELEMENT, NORM, "norm by mean and variance", \
      (rows, cols), 0, \
      ((out, writes, rows * cols), (stats, writes, 2 * rows), (in, reads, rows * cols), \
@@ -170,7 +174,7 @@
      ((din, writes, rows * cols), (dweight, writes, cols), (dbias, may_write, cols), \
       (dout, reads, rows * cols), (in, reads, rows * cols), (weight, reads, cols), \
       (stats, reads, 2 * rows), (add, may_read, rows * cols), \
-      (work, scratch, 0, SUMS, 2 * cols))) \
+      (work, scratch, 0, SUMS, 2 * cols), (amax, may_update, 1))) \
   X (ADD_RMSNORM, "add_rmsnorm", COMPUTE, ELEMENT, NORM, \
      "sum = a + b, rounded, and its root-mean-square norm", \
      (rows, cols), 0, \
@@ -254,18 +258,21 @@
       (out, reads, batch * seq * heads * head_dim), (lse, reads, batch * seq * heads), \
       (sinks, reads, heads))) \
   X (SWIGLU, "swiglu", COMPUTE, ELEMENT, ACTIVATION, "silu(gate) * up; in is [rows, 2 cols]", \
-     (rows, cols), 0, ((out, writes, rows * cols), (in, reads, 2 * rows * cols))) \
+     (rows, cols), 0, \
+     ((out, writes, rows * cols), (in, reads, 2 * rows * cols), (amax, may_update, 1))) \
   X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
      (rows, cols), 0, \
-     ((din, writes, 2 * rows * cols), (dout, reads, rows * cols), (in, reads, 2 * rows * cols))) \
+     ((din, writes, 2 * rows * cols), (dout, reads, rows * cols), (in, reads, 2 * rows * cols), \
+      (amax, may_update, 1))) \
   X (ACTIVATE, "activate", COMPUTE, ELEMENT, ACTIVATION, \
      "activation, times the other half of in where gated", \
      (rows, cols, kind, gated), 0, \
-     ((out, writes, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols))) \
+     ((out, writes, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols), \
+      (amax, may_update, 1))) \
   X (ACTIVATE_BWD, "activate_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
      (rows, cols, kind, gated), 0, \
      ((din, writes, gated ? 2 * rows * cols : rows * cols), (dout, reads, rows * cols), \
-      (in, reads, gated ? 2 * rows * cols : rows * cols))) \
+      (in, reads, gated ? 2 * rows * cols : rows * cols), (amax, may_update, 1))) \
   X (LATENT_ROPE, "latent_rope", COMPUTE, ELEMENT, ROPE, \
      "queries turned by position; keys and values of all heads from the latent ones", \
      (rows, seq, heads, nope, rope, v_dim, rank), 0, \

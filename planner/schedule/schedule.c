@@ -279,6 +279,12 @@ plan_schedule_node (const PlanSchedule *self, guint node)
   return &self->nodes[node];
 }
 
+void
+plan_schedule_set_operand (PlanSchedule *self, guint node, guint operand, PlanRef ref)
+{
+  self->nodes[node].refs[operand] = ref;
+}
+
 guint
 plan_schedule_n_buffers (const PlanSchedule *self)
 {

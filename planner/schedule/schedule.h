@@ -46,7 +46,6 @@ typedef struct
 } PlanGroup;
 
 typedef struct _PlanSchedule PlanSchedule;
-
 PlanSchedule *plan_schedule_new (guint rank, guint ranks);
 void plan_schedule_free (PlanSchedule *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSchedule, plan_schedule_free)
@@ -80,7 +79,6 @@ gboolean plan_schedule_check (const PlanSchedule *self, GError **error);
 /* Text form; grammar in schedule-text.c. parse (print (x)) equals x. */
 char *plan_schedule_print (const PlanSchedule *self);
 PlanSchedule *plan_schedule_parse (const char *text, const char *origin, GError **error);
-
 const char *plan_section_name (PlanSection section);
 
 /* First 16 hex digits of the SHA-256 of the text form; the caller frees. */
@@ -103,10 +101,12 @@ guint32 plan_schedule_n_event_ids (const PlanSchedule *self);
 guint plan_schedule_section_node (const PlanSchedule *self, PlanSection section);
 guint64 plan_schedule_buffer_bytes (const PlanSchedule *self, guint array);
 
-/* While it is built: a buffer is used in pieces, or gets another size; a group's own memory. */
+/* While it is built: a buffer is used in pieces, or gets another size; a group's own memory; one
+ * more operand of an op that has been added. */
 void plan_schedule_cut_buffer (PlanSchedule *self, guint array, guint32 pieces);
 void plan_schedule_register (PlanSchedule *self, guint group, guint64 bytes);
 void plan_schedule_resize_buffer (PlanSchedule *self, guint array, guint64 elements);
+void plan_schedule_set_operand (PlanSchedule *self, guint node, guint operand, PlanRef ref);
 
 /* Walks one section with its repeats unrolled. */
 typedef struct

@@ -66,6 +66,7 @@ own_traffic (const SimCostInput *input, const PlanOp *op)
            * operand_bytes (input, op, PLAN_REF_ROPE_qkv);
   if (op->kind == PLAN_OP_QUANTIZE)
     return op->refs[PLAN_REF_QUANTIZE_scale].array < 0
+                   && op->refs[PLAN_REF_QUANTIZE_largest].array < 0
                    && has_tensor_scale (operand (input, op, PLAN_REF_QUANTIZE_out)->dtype)
                ? operand_bytes (input, op, PLAN_REF_QUANTIZE_in)
                : 0;

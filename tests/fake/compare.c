@@ -58,17 +58,17 @@ static const Kernel kernels[] = {
   { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
   { PLAN_OP_POSITIONS, exec_cuda_positions, "nnd", EXACT, TRUE },
   { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nnd", EXACT, TRUE },
-  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nv", OWN_EXP, FALSE },
-  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnv", OWN_EXP, FALSE },
-  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nv", OWN_EXP, FALSE },
-  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnv", OWN_EXP, FALSE },
+  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nv-", OWN_EXP, FALSE },
+  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnv-", OWN_EXP, FALSE },
+  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nv-", OWN_EXP, FALSE },
+  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnv-", OWN_EXP, FALSE },
   { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
   { PLAN_OP_ROPE, exec_cuda_rope, "nd", LIBRARY, FALSE },
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn--", REDUCED, FALSE },
-  { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpwn", REDUCED, FALSE },
+  { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpwn-", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn--", REDUCED, FALSE },
-  { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnpnw", REDUCED, FALSE },
+  { PLAN_OP_LAYERNORM_BWD, exec_cuda_layernorm_bwd, "nnnnnnpnw-", REDUCED, FALSE },
   { PLAN_OP_ADD_RMSNORM, exec_cuda_add_rmsnorm, "nfnnnn--", REDUCED, FALSE },
   { PLAN_OP_ADD_LAYERNORM, exec_cuda_add_layernorm, "nfnnnnn--", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM, exec_cuda_head_norm, "nfmnn", REDUCED, FALSE },
@@ -89,7 +89,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
   { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
   { PLAN_OP_SGD, exec_cuda_sgd, "nnnf", EXACT, TRUE },
-  { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmk--", EXACT, TRUE },
+  { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmk---", EXACT, TRUE },
 };
 
 static const CompareDevice *device;
@@ -608,7 +608,6 @@ static TCase *
 open_case (Suite *suite, const char *name, SFun setup)
 {
   TCase *tcase = tcase_create (name);
-
   tcase_set_timeout (tcase, 120);
   if (setup != NULL)
     tcase_add_checked_fixture (tcase, setup, NULL);
@@ -624,13 +623,13 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
   compare_add_narrow_tests (suite, on, setup);
   compare_add_square_tests (suite, on, setup);
   compare_add_norm_tests (suite, on, setup);
+  compare_add_largest_tests (suite, on, setup);
   compare_add_split_tests (suite, on, setup);
   compare_add_expert_tests (suite, on, setup);
   for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
     {
       TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);
       int rounds = (takes_long (kernels[i].kind) ? LONG_ROUNDS : ROUNDS) / (int)test_share ();
-
       tcase_add_loop_test (tcase, cuda_kernel_is_the_cpu_kernel, i * ROUNDS,
                            i * ROUNDS + MAX (rounds, 2));
       tcase_add_loop_test (tcase, cuda_grid_strides, i, i + 1);
@@ -641,7 +640,8 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 void
 compare_print_cases (void)
 {
-  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\ncase split\ncase experts\n");
+  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\ncase largest\ncase "
+          "split\ncase experts\n");
   for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
     printf ("case %s\n", plan_op_name (kernels[i].kind));
   printf ("case speed\n");

@@ -42,6 +42,9 @@ void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun s
  * and one norms. */
 void compare_add_norm_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
+/* tests/fake/compare-largest.c: ops that find the largest magnitude of what they store. */
+void compare_add_largest_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 /* tests/fake/compare-split.c: parts of a vocabulary and of rows. */
 void compare_add_split_tests (Suite *suite, const CompareDevice *device, SFun setup);
 

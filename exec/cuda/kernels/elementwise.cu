@@ -27,9 +27,11 @@
  *   swiglu_bwd     rows cols (2 s + s + 2 s)          12 rows cols, one of them e^x
  *   activate       rows cols (s + s), gated (s + 2 s)            up to 20 rows cols, one of them
  *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  e^x
+ *                  with amax: a comparison per element, one atomic a block
  *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
  *                                                     once per row and pair, for all heads */
 #include "exec/cuda/kernels/activation.cuh"
+#include "exec/cuda/kernels/narrow.cuh"
 #include "exec/cuda/kernels/places.cuh"
 
 namespace
@@ -158,8 +160,10 @@ add_columns (CutRows shape, Array out, Array in)
 
 /* A row of `in` holds `cols` gates, then `cols` ups. */
 __global__ void
-swiglu (uint64_t rows, uint64_t cols, Array out, Array in)
+swiglu (uint64_t rows, uint64_t cols, Array out, Array in, uint32_t *amax)
 {
+  uint32_t own = 0;
+
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
@@ -171,12 +175,16 @@ swiglu (uint64_t rows, uint64_t cols, Array out, Array in)
         for (unsigned i = 0; i < PIECE; i++)
           value.at[i] = gate.at[i] * sigmoid (gate.at[i]) * up.at[i];
         write (out, row * cols + col, n, value);
+        find_stored (amax, n, value, &own);
       }
+  raise_stored (amax, out, own);
 }
 
 __global__ void
-swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in)
+swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in, uint32_t *amax)
 {
+  uint32_t own = 0;
+
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
@@ -196,13 +204,18 @@ swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in)
           }
         write (din, at, n, dgate);
         write (din, at + cols, n, dup);
+        find_stored (amax, n, dgate, &own);
+        find_stored (amax, n, dup, &own);
       }
+  raise_stored (amax, din, own);
 }
 
 template <PlanActivation kind>
 __global__ void
-activate (Activation shape, Array out, Array in)
+activate (Activation shape, Array out, Array in, uint32_t *amax)
 {
+  uint32_t own = 0;
+
   for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < shape.cols; col += piece_stride ())
       {
@@ -219,13 +232,17 @@ activate (Activation shape, Array out, Array in)
           value.at[i]
               = point_of<kind> (bound_gate (shape, gate.at[i])).value * factor_of (shape, up.at[i]);
         write (out, row * shape.cols + col, n, value);
+        find_stored (amax, n, value, &own);
       }
+  raise_stored (amax, out, own);
 }
 
 template <PlanActivation kind>
 __global__ void
-activate_bwd (Activation shape, Array din, Array dout, Array in)
+activate_bwd (Activation shape, Array din, Array dout, Array in, uint32_t *amax)
 {
+  uint32_t own = 0;
+
   for (uint64_t row = blockIdx.y; row < shape.rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < shape.cols; col += piece_stride ())
       {
@@ -249,9 +266,14 @@ activate_bwd (Activation shape, Array din, Array dout, Array in)
             stop_beyond (shape, gate.at[i], up.at[i], &dgate.at[i], &dup.at[i]);
           }
         write (din, at, n, dgate);
+        find_stored (amax, n, dgate, &own);
         if (shape.is_gated)
-          write (din, at + shape.cols, n, dup);
+          {
+            write (din, at + shape.cols, n, dup);
+            find_stored (amax, n, dup, &own);
+          }
       }
+  raise_stored (amax, din, own);
 }
 
 /* --- rope --------------------------------------------------------------------------------- */
@@ -503,11 +525,12 @@ exec_cuda_swiglu (const ExecArgs *args, void *stream)
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1);
   Array out = operands.rows_of (0, cols), in = operands.rows_of (1, cols);
+  uint32_t *amax = (uint32_t *)args->ptr[PLAN_REF_SWIGLU_amax];
+  Shape shape = shape_of_raising (shape_of_matrix (rows, pieces_of (cols)), amax);
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (swiglu, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
-                           out, in);
+  return EXEC_CUDA_LAUNCH (swiglu, shape, stream, rows, cols, out, in, amax);
 }
 
 extern "C" int
@@ -517,11 +540,12 @@ exec_cuda_swiglu_bwd (const ExecArgs *args, void *stream)
   uint64_t rows = operands.dim (0), cols = operands.dim (1);
   Array din = operands.rows_of (0, cols), dout = operands.rows_of (1, cols);
   Array in = operands.rows_of (2, cols);
+  uint32_t *amax = (uint32_t *)args->ptr[PLAN_REF_SWIGLU_BWD_amax];
+  Shape shape = shape_of_raising (shape_of_matrix (rows, pieces_of (cols)), amax);
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (swiglu_bwd, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
-                           din, dout, in);
+  return EXEC_CUDA_LAUNCH (swiglu_bwd, shape, stream, rows, cols, din, dout, in, amax);
 }
 
 extern "C" int
@@ -531,11 +555,14 @@ exec_cuda_activate (const ExecArgs *args, void *stream)
   Activation shape = activation_of (operands);
   Array out = operands.rows_of (0, shape.cols), in = operands.rows_of (1, shape.cols);
 
+  uint32_t *amax = (uint32_t *)args->ptr[PLAN_REF_ACTIVATE_amax];
+
   if (operands.code != 0)
     return operands.code;
-  Shape launch = shape_of_matrix (shape.rows, pieces_of (shape.cols));
+  Shape launch = shape_of_raising (shape_of_matrix (shape.rows, pieces_of (shape.cols)), amax);
   return launch_kind (shape.kind, [&] (auto kind) {
-    return EXEC_CUDA_LAUNCH (activate<decltype (kind)::value>, launch, stream, shape, out, in);
+    return EXEC_CUDA_LAUNCH (activate<decltype (kind)::value>, launch, stream, shape, out, in,
+                             amax);
   });
 }
 
@@ -547,12 +574,14 @@ exec_cuda_activate_bwd (const ExecArgs *args, void *stream)
   Array din = operands.rows_of (0, shape.cols), dout = operands.rows_of (1, shape.cols);
   Array in = operands.rows_of (2, shape.cols);
 
+  uint32_t *amax = (uint32_t *)args->ptr[PLAN_REF_ACTIVATE_BWD_amax];
+
   if (operands.code != 0)
     return operands.code;
-  Shape launch = shape_of_matrix (shape.rows, pieces_of (shape.cols));
+  Shape launch = shape_of_raising (shape_of_matrix (shape.rows, pieces_of (shape.cols)), amax);
   return launch_kind (shape.kind, [&] (auto kind) {
     return EXEC_CUDA_LAUNCH (activate_bwd<decltype (kind)::value>, launch, stream, shape, din, dout,
-                             in);
+                             in, amax);
   });
 }
 

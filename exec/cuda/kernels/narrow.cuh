@@ -527,6 +527,41 @@ raise_max (uint32_t *max, uint32_t own)
     atomicMax (max, own);
 }
 
+/* Kernels that find, for the op that quantises it next, the largest magnitude of what they store in
+ * `out`: `asked` is where it goes, or NULL. Rounding keeps the order of numbers, so the largest is
+ * rounded once, at the end. All threads of the block must call raise_stored. */
+__device__ inline void
+find_stored (const uint32_t *asked, unsigned n, const Piece &piece, uint32_t *own)
+{
+  if (asked == NULL)
+    return;
+  EXEC_CUDA_UNROLL_ALL
+  for (unsigned i = 0; i < PIECE; i++)
+    if (i < n)
+      *own = larger (*own, magnitude_of (piece.at[i]));
+}
+
+__device__ inline void
+raise_stored (uint32_t *asked, const Array &out, uint32_t own)
+{
+  if (asked == NULL)
+    return;
+  if (out.is_half)
+    own = magnitude_of (from_half (out, to_half (out, float_of (own))));
+  raise_max (asked, own);
+}
+
+/* The shape of a launch whose blocks raise one word, each by itself. */
+inline Shape
+shape_of_raising (const Shape &shape, const uint32_t *asked)
+{
+  unsigned most = MAX_BLOCKS / shape.grid.x;
+
+  if (asked == NULL || shape.grid.y <= most)
+    return shape;
+  return { dim3 (shape.grid.x, most > 0 ? most : 1), shape.block };
+}
+
 enum : unsigned
 {
   LARGEST_AT_ONCE = 4, /* pieces that a thread loads before it waits for the first */

@@ -23,6 +23,7 @@
  *                of the sum of their terms' magnitudes.
  *
  * A row is read once if its operands are whole pieces of bf16, otherwise again from cache. */
+#include "exec/cuda/kernels/narrow.cuh"
 #include "exec/cuda/kernels/parts.cuh"
 
 namespace
@@ -74,6 +75,7 @@ template <bool has_mean, bool plain> struct NormBwd
   Array din, dout, in, weight, add;
   float plus; /* what is added to weights to give gains */
   Statistics<has_mean> statistics;
+  uint32_t *amax; /* of din, for the op that quantises it next; or NULL */
 
   __device__ unsigned
   length (uint64_t col) const
@@ -95,7 +97,8 @@ known_norm (const NormBwd<has_mean, plain> &norm)
            known<plain> (norm.weight),
            known<plain> (norm.add),
            norm.plus,
-           norm.statistics };
+           norm.statistics,
+           norm.amax };
 }
 
 /* Visits this thread's pieces of a row: `pieces` of them, known when this is compiled, so that what
@@ -176,6 +179,16 @@ template <> struct OwnSums<0>
 {
 };
 
+/* The largest magnitude that a thread has stored. It is in shared memory, as registers are used
+ * up. */
+__device__ inline uint32_t *
+own_largest ()
+{
+  __shared__ uint32_t of_thread[1024];
+
+  return &of_thread[threadIdx.x];
+}
+
 template <bool has_mean, bool plain>
 __device__ inline void
 write_din (const NormBwd<has_mean, plain> &norm, uint64_t at, unsigned n, Piece piece)
@@ -189,6 +202,22 @@ write_din (const NormBwd<has_mean, plain> &norm, uint64_t at, unsigned n, Piece 
         piece.at[i] += before.at[i];
     }
   write (norm.din, at, n, piece);
+  if (plain)
+    find_stored (norm.amax, n, piece, own_largest ());
+}
+
+/* Reads a row back that the thread has written, in other formats: until a part's sums are stored
+ * there are no registers left to find the largest magnitude. */
+template <bool has_mean>
+__device__ inline void
+find_again (const NormBwd<has_mean, false> &norm, uint64_t row)
+{
+  if (norm.amax != NULL)
+    each_piece<0> (norm.cols, [&] (unsigned, uint64_t col) {
+      unsigned n = norm.length (col);
+
+      find_stored (norm.amax, n, read (norm.din, row * norm.pitch + col, n), own_largest ());
+    });
 }
 
 template <unsigned pieces, bool has_mean, bool plain>
@@ -247,6 +276,8 @@ __launch_bounds__ (most_threads (pieces, has_mean))
   NormBwd<has_mean, plain> norm = known_norm (given);
   uint64_t count = pieces > 0 ? parts.count : norm.rows, each = pieces > 0 ? parts.rows_each : 1;
 
+  if (norm.amax != NULL)
+    *own_largest () = 0;
   for (uint64_t part = blockIdx.x; part < count; part += gridDim.x)
     {
       uint64_t end = at_most ((part + 1) * each, norm.rows);
@@ -266,7 +297,12 @@ __launch_bounds__ (most_threads (pieces, has_mean))
           if (has_mean)
             write (parts.at, sum_place (parts, part, 1, col), n, sums.bias[k]);
         });
+      if constexpr (!plain)
+        for (uint64_t row = part * each; row < end; row++)
+          find_again (norm, row);
     }
+  if (norm.amax != NULL)
+    raise_stored (norm.amax, norm.din, *own_largest ());
 }
 
 /* --- sums by themselves ------------------------------------------------------------------- */
@@ -306,10 +342,10 @@ template <bool has_mean> struct NormTerm
 
 /* --- launches ----------------------------------------------------------------------------- */
 
-/* dout, work: numbers of operands; in, weight and statistics follow dout. */
+/* dout, work, amax: numbers of operands; in, weight and statistics follow dout. */
 struct NormBwdOperands
 {
-  int dout, work;
+  int dout, work, amax;
   Array dweight, dbias;
 };
 
@@ -361,10 +397,11 @@ launch_norm_bwd (Operands *operands, void *stream, const NormBwdOperands &which)
   Array add = operands->rows_of (ADD_OPERAND, pitch);
   float plus = (float)exec_manner (operands->args, PLAN_MANNER_ONE_PLUS);
   Statistics<has_mean> statistics = { operands->floats (which.dout + 3) };
+  uint32_t *amax = (uint32_t *)operands->args->ptr[which.amax];
   NormBwd<has_mean, false> norm
-      = { rows, cols, pitch, din, dout, in, weight, add, plus, statistics };
+      = { rows, cols, pitch, din, dout, in, weight, add, plus, statistics, amax };
   NormBwd<has_mean, true> plain
-      = { rows, cols, pitch, din, dout, in, weight, add, plus, statistics };
+      = { rows, cols, pitch, din, dout, in, weight, add, plus, statistics, amax };
   RowParts parts = parts_of (*operands, which.work, rows, cols);
   bool all_plain
       = is_plain (din) && is_plain (dout) && is_plain (in) && is_plain (weight) && is_plain (add);
@@ -388,7 +425,7 @@ exec_cuda_rmsnorm_bwd (const ExecArgs *args, void *stream)
   Operands operands (args);
   Array dweight = operands.rows_of (1, operands.dim (1));
 
-  return launch_norm_bwd<false> (&operands, stream, { 2, 6, dweight, {} });
+  return launch_norm_bwd<false> (&operands, stream, { 2, 6, 8, dweight, {} });
 }
 
 extern "C" int
@@ -398,5 +435,5 @@ exec_cuda_layernorm_bwd (const ExecArgs *args, void *stream)
   Array dweight = operands.rows_of (1, operands.dim (1));
   Array dbias = operands.rows_of (2, operands.dim (1));
 
-  return launch_norm_bwd<true> (&operands, stream, { 3, 8, dweight, dbias });
+  return launch_norm_bwd<true> (&operands, stream, { 3, 8, 9, dweight, dbias });
 }

@@ -50,7 +50,7 @@ struct NormOut
   uint8_t *codes; /* NULL: numbers go to `plain` */
   PlanDtype dtype;
   float *tensor_scale;
-  Site site;
+  Site site; /* without a scale: `amax` is for the op that quantises the numbers next */
 };
 
 /* Writes a piece, and raises *own to the largest magnitude that this thread has written. */
@@ -60,6 +60,7 @@ write_norm (const NormOut &out, uint64_t at, unsigned n, const Piece &piece, uin
   if (out.codes == NULL)
     {
       write (out.plain, at, n, piece);
+      find_stored (out.site.amax, n, piece, own);
       return;
     }
   for (unsigned i = 0; i < PIECE; i++)
@@ -74,7 +75,9 @@ finish_norm (const NormOut &out, uint32_t own)
 {
   if (out.codes != NULL && first_x () == 0)
     *out.tensor_scale = 1.0f / *out.site.scale;
-  if (out.codes != NULL && out.site.amax != NULL)
+  if (out.codes == NULL)
+    raise_stored (out.site.amax, out.plain, own);
+  else if (out.site.amax != NULL)
     raise_max (out.site.amax, own);
 }
 
@@ -84,7 +87,7 @@ norm_out (Operands *operands, uint64_t cols, int scale)
   const ExecArgs *args = operands->args;
 
   if (args->ptr[scale] == NULL)
-    return { operands->rows_of (0, cols), NULL, args->dtype[0], NULL, {} };
+    return { operands->rows_of (0, cols), NULL, args->dtype[0], NULL, site_of (args, scale) };
   if (args->dtype[0] != PLAN_DTYPE_E5M2)
     operands->need (0, PLAN_DTYPE_E4M3);
   return { {}, (uint8_t *)args->ptr[0], args->dtype[0], args->scale[0], site_of (args, scale) };

@@ -16,7 +16,8 @@
  *   scale
  *   quantize, the others     n s more: scales      quotients in fp32, of 9 instructions once for
  *                            need the largest      both copies, or for nvfp4 some 20 for each
- *                            element first
+ *                            element first, if
+ *                            no op found it
  *   dequantize               n (q + s)             a conversion and a product per element, or two
  * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
  *                for byte, but any NaN will do. Quotients, which the CPU makes in fp64, are here in
@@ -52,17 +53,19 @@ limit_of (PlanDtype dtype)
   return dtype == PLAN_DTYPE_E5M2 ? 57344.0 : dtype == PLAN_DTYPE_NVFP4 ? 6.0 * 448.0 : 448.0;
 }
 
-/* Turns the largest magnitude, which is where row's scale belongs, into the scales of both copies.
- * Launched with one thread. */
+/* Turns the largest magnitude into the scales of both copies. It is where row's scale belongs, or
+ * where the op that made the tensor has found it, which begins afresh. Launched with one thread. */
 __global__ void
-set_scales (Target row, Target col)
+set_scales (Target row, Target col, float *found)
 {
-  double max = (double)*row.scale;
+  double max = (double)(found != NULL ? *found : *row.scale);
   float scale = max == 0 ? 1.0f : (float)(max / limit_of (row.dtype));
 
   *row.scale = scale;
   if (col.at != NULL)
     *col.scale = scale;
+  if (found != NULL)
+    *found = 0;
 }
 
 /* Sets the scales of both copies where the scale is given. Launched with one thread. */
@@ -426,8 +429,10 @@ target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
 extern "C" int
 exec_cuda_quantize (const ExecArgs *args, void *stream)
 {
+  float *found = (float *)args->ptr[PLAN_REF_QUANTIZE_largest];
+
   if (is_of_128 (args->dtype[0]))
-    return exec_cuda_quantize_128 (args, stream);
+    return found != NULL ? (int)cudaErrorInvalidValue : exec_cuda_quantize_128 (args, stream);
 
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1), block = block_of (args->dtype[0]);
@@ -441,18 +446,20 @@ exec_cuda_quantize (const ExecArgs *args, void *stream)
 
   if (code != 0 || block == 0 || cols % block != 0
       || (col.at != NULL && (col.dtype != row.dtype || rows % block != 0))
-      || (row.given != NULL && block != 1))
+      || (row.given != NULL && block != 1)
+      || (found != NULL && (row.given != NULL || row.dtype == PLAN_DTYPE_MXFP8)))
     return (int)cudaErrorInvalidValue;
   if (row.given != NULL)
     code = EXEC_CUDA_LAUNCH (set_given, shape_of_blocks (1, 1), stream, row, col);
   else if (row.dtype != PLAN_DTYPE_MXFP8)
     {
-      code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
-      if (code == 0)
+      if (found == NULL)
+        code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
+      if (code == 0 && found == NULL)
         code = EXEC_CUDA_LAUNCH (largest, shape_of_largest (rows * cols), stream, rows * cols,
                                  (uint32_t *)row.scale, all);
       if (code == 0)
-        code = EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col);
+        code = EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col, found);
     }
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (quantize, shape_of_blocks (squares, THREADS), stream, rows, cols, row,
