@@ -203,6 +203,17 @@ find_largest (gpointer data, guint64 part, guint worker)
   exec_pool_unlock ();
 }
 
+/* Rounds the weights to operand `out`, where it exists, from what is stored of them. */
+static void
+round_main (const ExecArgs *args, guint out, guint64 at, guint64 n)
+{
+  float storage[BLOCK];
+
+  if (args->ptr[out] != NULL)
+    exec_cpu_write_ref (args, out, at, n,
+                        exec_cpu_read_ref (args, PLAN_REF_ADAMW_main, at, n, storage));
+}
+
 static void
 update_part (gpointer data, guint64 part, guint worker)
 {
@@ -220,6 +231,7 @@ update_part (gpointer data, guint64 part, guint worker)
       next_moments (args, &self->adam, self->before, at, n, &next);
       step_weights (&self->adam, n, main_in, &next, main_out);
       exec_cpu_write_ref (args, PLAN_REF_ADAMW_main, at, n, main_out);
+      round_main (args, PLAN_REF_ADAMW_out, at, n);
       write_moment (args, PLAN_REF_ADAMW_exp_avg, self->after[0], at, n, next.avg);
       write_moment (args, PLAN_REF_ADAMW_exp_avg_sq, self->after[1], at, n, next.avg_sq);
     }
@@ -255,6 +267,8 @@ exec_cpu_adamw (const ExecArgs *args)
   exec_pool_run (parts, G_MAXUINT, update_part, &self);
 }
 
+PLAN_SAME_REF (ADAMW, SGD, main);
+
 static void
 sgd_range (const ExecArgs *args, guint64 from, guint64 to)
 {
@@ -278,6 +292,7 @@ sgd_range (const ExecArgs *args, guint64 from, guint64 to)
         }
       exec_cpu_write_ref (args, PLAN_REF_SGD_main, at, n, main_out);
       exec_cpu_write_ref (args, PLAN_REF_SGD_momentum, at, n, momentum_out);
+      round_main (args, PLAN_REF_SGD_out, at, n);
     }
 }
 

@@ -155,6 +155,7 @@ run_part (const ExecWalk *self, const ExecArgs *args, const ExecShard *shard, co
 {
   const gboolean is_adam = args->op->kind != PLAN_OP_SGD;
   const guint last = is_adam ? (guint)PLAN_REF_ADAMW_grad : (guint)PLAN_REF_SGD_grad;
+  const guint out = is_adam ? (guint)PLAN_REF_ADAMW_out : (guint)PLAN_REF_SGD_out;
   PlanOp op = *args->op;
   ExecArgs own = *args;
   ExecConstants constants = *args->constants;
@@ -165,6 +166,8 @@ run_part (const ExecWalk *self, const ExecArgs *args, const ExecShard *shard, co
   own.constants = &constants;
   for (guint i = PLAN_REF_ADAMW_main; i <= last; i++)
     own.ptr[i] = (guint8 *)args->ptr[i] + plan_dtype_bytes (args->dtype[i], part->at);
+  if (args->ptr[out])
+    own.ptr[out] = (guint8 *)args->ptr[out] + plan_dtype_bytes (args->dtype[out], part->at);
   for (guint i = 0; shard->scales && i < 2; i++)
     own.scale[PLAN_REF_ADAMW_exp_avg + i]
         = scale_of (shard, (ExecState)(EXEC_STATE_EXP_AVG + i), part->slot);

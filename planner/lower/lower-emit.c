@@ -325,6 +325,36 @@ plan_lower_dropout (PlanLower *self, PlanOpKind kind, const PlanRef *refs, PlanR
   plan_lower_compute (self, kind, all, PLAN_DIMS (dims[0], dims[1], seq, dims[2]));
 }
 
+/* Whether the op that was emitted last is an update of those weights by our own kernels, which can
+ * round them as well. */
+static gboolean
+is_updated_last (const PlanLower *self, const PlanRef *weights, gint64 count)
+{
+  const guint n = plan_schedule_n_nodes (self->schedule);
+  const PlanOp *last = n > 0 ? plan_schedule_node (self->schedule, n - 1) : NULL;
+  return self->stack->layer.kernels == PLAN_KERNELS_OWN && last
+         && (last->kind == PLAN_OP_ADAMW || last->kind == PLAN_OP_SGD)
+         && plan_ref_is_same (&last->refs[PLAN_REF_ADAMW_main], weights)
+         && last->dims[PLAN_DIM_ADAMW_count] == count;
+}
+
+PLAN_SAME_REF (ADAMW, SGD, main);
+PLAN_SAME_DIM (ADAMW, SGD, count);
+
+void
+plan_lower_round (PlanLower *self, PlanRef out, PlanRef weights, gint64 count)
+{
+  const guint n = plan_schedule_n_nodes (self->schedule);
+  if (is_updated_last (self, &weights, count))
+    plan_schedule_set_operand (self->schedule, n - 1,
+                               plan_schedule_node (self->schedule, n - 1)->kind == PLAN_OP_SGD
+                                   ? (guint)PLAN_REF_SGD_out
+                                   : (guint)PLAN_REF_ADAMW_out,
+                               out);
+  else
+    plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (out, weights), PLAN_DIMS (count));
+}
+
 void
 plan_lower_scale_embedding (PlanLower *self, PlanRef x)
 {

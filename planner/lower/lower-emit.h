@@ -56,6 +56,8 @@ void plan_lower_compute_as (PlanLower *self, PlanOpKind kind, const PlanRef *ref
  * is the key. `dims`: rows, cols and site. */
 void plan_lower_dropout (PlanLower *self, PlanOpKind kind, const PlanRef *refs, PlanRef key,
                          const gint64 *dims);
+/* Rounds weights to their format in products. Our own kernel that has just updated them does it. */
+void plan_lower_round (PlanLower *self, PlanRef out, PlanRef weights, gint64 count);
 /* Multiplies embeddings, or their gradient, by the model's factor. */
 void plan_lower_scale_embedding (PlanLower *self, PlanRef x);
 void plan_lower_alloc (PlanLower *self, PlanRef buffer);

@@ -175,9 +175,7 @@ is_in_between (const PlanLower *self, const PlanOp *op, gint32 array)
 static gboolean
 makes (const PlanOp *op, const Finder *finder, const PlanRef *ref, guint64 elements)
 {
-  const PlanRef *out = &op->refs[finder->out];
-  return out->array == ref->array && out->offset == ref->offset && out->at == ref->at
-         && out->loop == ref->loop && out->modulus == ref->modulus && out->moves == ref->moves
+  return plan_ref_is_same (&op->refs[finder->out], ref)
          && plan_op_ref_elements (op, finder->out, 1) == elements;
 }
 

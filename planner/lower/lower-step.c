@@ -70,10 +70,8 @@ round_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   if (b->main >= 0 && !b->rounds_late)
-    plan_lower_compute (
-        self, PLAN_OP_CAST,
-        PLAN_REFS (own_weights (self, kind, unit, FALSE), plan_lower_unit_ref (b->main, unit, 0)),
-        PLAN_DIMS (plan_lower_own_elements (self, kind)));
+    plan_lower_round (self, own_weights (self, kind, unit, FALSE),
+                      plan_lower_unit_ref (b->main, unit, 0), plan_lower_own_elements (self, kind));
 }
 
 /* Transformer Engine rounds all shards to the format of activations before it quantises any. */
@@ -439,12 +437,13 @@ update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     }
   plan_lower_take_roots (self, kind, unit, n);
   if (b->exp_avg_sq < 0)
-    plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (sums.coef)),
+    plan_lower_compute (self, PLAN_OP_SGD,
+                        PLAN_REFS (updated, exp_avg, grads, ONE (sums.coef), PLAN_REF_NONE),
                         PLAN_DIMS (n));
   else
     plan_lower_compute (self, PLAN_OP_ADAMW,
                         PLAN_REFS (updated, exp_avg, plan_lower_unit_ref (b->exp_avg_sq, unit, 0),
-                                   grads, ONE (sums.coef)),
+                                   grads, ONE (sums.coef), PLAN_REF_NONE),
                         PLAN_DIMS (n));
   if (b->masters >= 0)
     plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main, updated), PLAN_DIMS (n));

@@ -429,19 +429,19 @@
      "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums", \
      (ranks, norms, tokens), 0, \
      ((coef, writes, 4), (sums, reads, 2 * PLAN_EXACT_LIMBS * ranks))) \
-  X (ADAMW, "adamw", COMPUTE, OPTIMIZER, OPTIMIZER, "one AdamW update", \
+  X (ADAMW, "adamw", COMPUTE, OPTIMIZER, OPTIMIZER, "one AdamW update; `out` = main, rounded", \
      (count), 0, \
      ((main, updates, count), (exp_avg, updates, count), (exp_avg_sq, updates, count), \
-      (grad, reads, count), (coef, reads, 4))) \
+      (grad, reads, count), (coef, reads, 4), (out, may_write, count))) \
   X (ADAMW_HOST, "adamw_host", COMPUTE, OPTIMIZER, HOST_OPTIMIZER, \
      "one AdamW update, by the host", \
      (count), 0, \
      ((main, updates, count), (exp_avg, updates, count), (exp_avg_sq, updates, count), \
       (grad, reads, count), (coef, reads, 4))) \
-  X (SGD, "sgd", COMPUTE, OPTIMIZER, OPTIMIZER, "one SGD update with momentum", \
+  X (SGD, "sgd", COMPUTE, OPTIMIZER, OPTIMIZER, "one SGD update with momentum; `out` = main, rounded", \
      (count), 0, \
      ((main, updates, count), (momentum, updates, count), (grad, reads, count), \
-      (coef, reads, 4))) \
+      (coef, reads, 4), (out, may_write, count))) \
   X (ALL_GATHER, "all_gather", COLLECTIVE, OTHER, COLLECTIVE, \
      "every rank's `count` elements, in rank order", \
      (count), 0, ((out, writes, count * group_ranks), (in, reads, count))) \

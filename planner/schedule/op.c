@@ -82,6 +82,13 @@ static PlanOp empty = { .group = -1,
                         .waits = { [0 ... PLAN_MAX_WAITS - 1] = PLAN_REF_NONE },
                         .record = PLAN_REF_NONE };
 
+gboolean
+plan_ref_is_same (const PlanRef *a, const PlanRef *b)
+{
+  return a->array == b->array && a->offset == b->offset && a->at == b->at && a->loop == b->loop
+         && a->modulus == b->modulus && a->moves == b->moves;
+}
+
 void
 plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream)
 {

@@ -47,6 +47,9 @@ typedef struct
   PlanRef record; /* event that happens when the op ends */
 } PlanOp;
 
+/* Whether two references name the same element of the same array from the same place on. */
+gboolean plan_ref_is_same (const PlanRef *a, const PlanRef *b);
+
 /* Makes an op without operands, waits and event. */
 void plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream);
 

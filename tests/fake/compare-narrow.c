@@ -558,7 +558,7 @@ START_TEST (narrow_moments_are_the_cpus)
 {
   static const PlanDtype formats[]
       = { PLAN_DTYPE_E4M3, PLAN_DTYPE_FP16, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32 };
-  static const char *const names[] = { "main", "exp_avg", "exp_avg_sq", "grad", "coef" };
+  static const char *const names[] = { "main", "exp_avg", "exp_avg_sq", "grad", "coef", "out" };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const guint64 count = (guint64)from_to (rand, 1, _i % 3 == 0 ? 3000 : 40);
   const guint64 skip = (guint64)from_to (rand, 0, MIN (count - 1, 9));
@@ -571,17 +571,18 @@ START_TEST (narrow_moments_are_the_cpus)
                               .weight_decay = 0.1,
                               .step = from_to (rand, 1, 99) };
   ExecArgs cpu = { .op = &op, .constants = &constants }, cuda = cpu;
-  CompareOperand operand[5];
+  CompareOperand operand[6];
 
   for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
     {
       const gboolean is_moment = i == 1 || i == 2;
       const PlanDtype dtype = i == 4        ? PLAN_DTYPE_FP32
+                              : i == 5      ? compare_format (rand)
                               : is_moment   ? formats[((guint)_i >> 2 * (i - 1)) % 4]
                               : _i % 2 == 0 ? PLAN_DTYPE_FP32
                                             : PLAN_DTYPE_BF16;
-      const guint64 from = i < 4 ? skip : 0;
-      take (&operand[i], dtype, i == 2 && _i % 7 > 0 ? COMPARE_POSITIVE : draw, i < 4 ? count : 4,
+      const guint64 from = i != 4 ? skip : 0;
+      take (&operand[i], dtype, i == 2 && _i % 7 > 0 ? COMPARE_POSITIVE : draw, i != 4 ? count : 4,
             rand);
       set_operand (&cpu, &cuda, i, &operand[i]);
       cpu.ptr[i] = (guint8 *)cpu.ptr[i] + plan_dtype_bytes (dtype, from);

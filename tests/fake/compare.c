@@ -87,8 +87,8 @@ static const Kernel kernels[] = {
   { PLAN_OP_LOSS_GRAD, exec_cuda_loss_grad, "svtw-", REDUCED, FALSE },
   { PLAN_OP_NORM_SQ, exec_cuda_norm_sq, "sn", EXACT, TRUE },
   { PLAN_OP_CLIP, exec_cuda_clip, "fs", EXACT, FALSE },
-  { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnf", EXACT, TRUE },
-  { PLAN_OP_SGD, exec_cuda_sgd, "nnnf", EXACT, TRUE },
+  { PLAN_OP_ADAMW, exec_cuda_adamw, "nnnnfn", EXACT, TRUE },
+  { PLAN_OP_SGD, exec_cuda_sgd, "nnnfn", EXACT, TRUE },
   { PLAN_OP_QUANTIZE, exec_cuda_quantize, "qmk---", EXACT, TRUE },
 };
 

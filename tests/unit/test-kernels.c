@@ -484,6 +484,16 @@ START_TEST (kernels_clip)
 }
 END_TEST
 
+/* Rounded weights are those that a copy of the stored ones makes. */
+static void
+check_is_rounded (const Tensor *out, const Tensor *params)
+{
+  g_auto (Tensor) copy = tensor_blank (out->dtype, out->count);
+  run_kernel (PLAN_OP_CAST, OPERANDS (&copy, params), (gint64[]){ (gint64)out->count },
+              PLAN_DTYPE_FP32);
+  ck_assert_mem_eq (out->data, copy.data, plan_dtype_bytes (copy.dtype, copy.count));
+}
+
 START_TEST (kernels_adamw)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -494,6 +504,8 @@ START_TEST (kernels_adamw)
   g_auto (Tensor) avg_sq = tensor_random (rand, PLAN_DTYPE_FP32, n, 1);
   g_auto (Tensor) grad = tensor_random (rand, format_of (_i / 2), n, 1);
   g_auto (Tensor) coef = tensor_random (rand, PLAN_DTYPE_FP32, 4, 1);
+  const gboolean is_host = _i >= 8, rounds = !is_host && _i % 4 < 2;
+  g_auto (Tensor) out = tensor_blank (format_of (_i / 4 + 1), n);
   g_autofree double *want = g_new (double, 3 * n);
   double scale = coef.value[0];
 
@@ -510,11 +522,14 @@ START_TEST (kernels_adamw)
                              / (sqrt (*v / (1 - pow (constants.beta2, 3))) + constants.adam_eps)
                          + constants.weight_decay * params.value[i]);
     }
-  run_kernel (_i < 8 ? PLAN_OP_ADAMW : PLAN_OP_ADAMW_HOST,
-              OPERANDS (&params, &avg, &avg_sq, &grad, &coef), count, PLAN_DTYPE_FP32);
+  run_kernel (is_host ? PLAN_OP_ADAMW_HOST : PLAN_OP_ADAMW,
+              OPERANDS (&params, &avg, &avg_sq, &grad, &coef, rounds ? &out : NULL), count,
+              PLAN_DTYPE_FP32);
   check_close (&params, want, 1e-6, "adamw");
   check_close (&avg, want + n, 5e-7, "adamw exp_avg");
   check_close (&avg_sq, want + 2 * n, 5e-7, "adamw exp_avg_sq");
+  if (rounds)
+    check_is_rounded (&out, &params);
 }
 END_TEST
 
@@ -578,6 +593,7 @@ START_TEST (kernels_sgd)
   g_auto (Tensor) momentum = tensor_random (rand, format_of (_i / 2), n, 1);
   g_auto (Tensor) grad = tensor_random (rand, format_of (_i / 4), n, 1);
   g_auto (Tensor) coef = tensor_random (rand, PLAN_DTYPE_FP32, 4, 1);
+  g_auto (Tensor) out = tensor_blank (format_of (_i / 8), n);
   g_autofree double *want = g_new (double, 2 * n);
 
   for (guint64 i = 0; i < n; i++)
@@ -586,7 +602,10 @@ START_TEST (kernels_sgd)
                     + constants.weight_decay * params.value[i];
       want[i] = params.value[i] - constants.lr * want[n + i];
     }
-  run_kernel (PLAN_OP_SGD, OPERANDS (&params, &momentum, &grad, &coef), count, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_SGD, OPERANDS (&params, &momentum, &grad, &coef, _i % 2 ? &out : NULL), count,
+              PLAN_DTYPE_FP32);
+  if (_i % 2)
+    check_is_rounded (&out, &params);
   check_close (&params, want, 5e-7, "sgd");
   check_close (&momentum, want + n, 5e-7, "sgd momentum");
 }

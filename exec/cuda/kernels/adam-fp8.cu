@@ -154,7 +154,7 @@ next_largest (uint64_t count, Adam adam, Moment avg, Moment avg_sq, Array grad, 
 
 __global__ void
 adamw_narrow (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *own,
-              Array main, Moment avg, Moment avg_sq, Array grad, const float *coef)
+              Array main, Moment avg, Moment avg_sq, Array grad, const float *coef, Array out)
 {
   ExecCudaVarying step = varying_of (given, own);
   float scale = next_scale (avg), scale_sq = next_scale (avg_sq);
@@ -169,7 +169,7 @@ adamw_narrow (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVa
 
       for (unsigned i = 0; i < PIECE; i++)
         weight.at[i] = step_weight (adam, step, weight.at[i], next.avg.at[i], next.avg_sq.at[i]);
-      write (main, at, n, weight);
+      write_weight (main, out, at, n, weight);
       write_moment (avg, at, n, next.avg, scale);
       write_moment (avg_sq, at, n, next.avg_sq, scale_sq);
     }
@@ -206,6 +206,7 @@ exec_cuda_adamw_narrow (const ExecArgs *args, void *stream)
   Array main = operands.array (0), grad = operands.array (3);
   Moment avg = moment_of (&operands, 1), avg_sq = moment_of (&operands, 2);
   const float *coef = operands.floats (4);
+  Array out = operands.array (PLAN_REF_ADAMW_out);
   Adam adam = adam_of (args->constants);
   ExecCudaVarying given = exec_cuda_varying (args->constants);
   const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;
@@ -221,7 +222,7 @@ exec_cuda_adamw_narrow (const ExecArgs *args, void *stream)
                              avg_sq, grad, coef);
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (adamw_narrow, shape_of_pieces (count), stream, count, adam, given, own,
-                             main, avg, avg_sq, grad, coef);
+                             main, avg, avg_sq, grad, coef, out);
   if (code == 0 && has_scales)
     code = EXEC_CUDA_LAUNCH (replace_scales, shape_of_blocks (1, 1), stream, avg, avg_sq, coef);
   return code;

@@ -51,4 +51,13 @@ step_weight (const Adam &adam, const ExecCudaVarying &step, float weight, float 
   return weight - step.lr * (update + adam.weight_decay * weight);
 }
 
+/* Stores a weight, and what it reads back as, rounded once more, in `out`, if there is one. */
+__device__ inline void
+write_weight (const Array &main, const Array &out, uint64_t at, unsigned n, const Piece &weight)
+{
+  write (main, at, n, weight);
+  if (out.at != NULL)
+    write (out, at, n, rounded (main, weight));
+}
+
 }

@@ -10,8 +10,8 @@
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op        bytes                          FLOPs
- *   adamw     count (2 s + 2 s + 2 s + s)    18 count
- *   sgd       count (2 s + 2 s + s)          7 count
+ *   adamw     count (2 s + 2 s + 2 s + s)    18 count; with `out` count s more
+ *   sgd       count (2 s + 2 s + s)          7 count; the same
  *   norm_sq   count s                        about 20 count integer instructions
  *   clip      ranks 320                      - */
 #include "exec/cuda/kernels/adam.cuh"
@@ -24,7 +24,7 @@ namespace
  * NaN where the loss or the norm is not finite: such a step changes nothing. */
 __global__ void
 adamw (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *own, Array main,
-       Array exp_avg, Array exp_avg_sq, Array grad, const float *coef)
+       Array exp_avg, Array exp_avg_sq, Array grad, const float *coef, Array out)
 {
   ExecCudaVarying step = varying_of (given, own);
   float scale = coef[0];
@@ -44,7 +44,7 @@ adamw (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *
           step_moments (adam, g.at[i] * scale, &avg.at[i], &sq.at[i]);
           weight.at[i] = step_weight (adam, step, weight.at[i], avg.at[i], sq.at[i]);
         }
-      write (main, at, n, weight);
+      write_weight (main, out, at, n, weight);
       write (exp_avg, at, n, avg);
       write (exp_avg_sq, at, n, sq);
     }
@@ -57,7 +57,7 @@ struct Sgd
 
 __global__ void
 sgd (uint64_t count, Sgd rule, ExecCudaVarying given, const ExecCudaVarying *own, Array main,
-     Array momentum, Array grad, const float *coef)
+     Array momentum, Array grad, const float *coef, Array out)
 {
   float scale = coef[0], lr = varying_of (given, own).lr;
 
@@ -77,7 +77,7 @@ sgd (uint64_t count, Sgd rule, ExecCudaVarying given, const ExecCudaVarying *own
               = rule.momentum * speed.at[i] + (g.at[i] * scale + rule.weight_decay * weight.at[i]);
           weight.at[i] = weight.at[i] - lr * speed.at[i];
         }
-      write (main, at, n, weight);
+      write_weight (main, out, at, n, weight);
       write (momentum, at, n, speed);
     }
 }
@@ -284,6 +284,7 @@ exec_cuda_adamw (const ExecArgs *args, void *stream)
   Array main = operands.array (0), exp_avg = operands.array (1), exp_avg_sq = operands.array (2);
   Array grad = operands.array (3);
   const float *coef = operands.floats (4);
+  Array out = operands.array (PLAN_REF_ADAMW_out);
   Adam adam = adam_of (args->constants);
   ExecCudaVarying given = exec_cuda_varying (args->constants);
   const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;
@@ -291,7 +292,7 @@ exec_cuda_adamw (const ExecArgs *args, void *stream)
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (adamw, shape_of_pieces (count), stream, count, adam, given, own, main,
-                           exp_avg, exp_avg_sq, grad, coef);
+                           exp_avg, exp_avg_sq, grad, coef, out);
 }
 
 extern "C" int
@@ -301,6 +302,7 @@ exec_cuda_sgd (const ExecArgs *args, void *stream)
   uint64_t count = operands.dim (0);
   Array main = operands.array (0), momentum = operands.array (1), grad = operands.array (2);
   const float *coef = operands.floats (3);
+  Array out = operands.array (PLAN_REF_SGD_out);
   Sgd rule = { (float)args->constants->beta1, (float)args->constants->weight_decay };
   ExecCudaVarying given = exec_cuda_varying (args->constants);
   const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;
@@ -308,7 +310,7 @@ exec_cuda_sgd (const ExecArgs *args, void *stream)
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (sgd, shape_of_pieces (count), stream, count, rule, given, own, main,
-                           momentum, grad, coef);
+                           momentum, grad, coef, out);
 }
 
 extern "C" int
