@@ -34,7 +34,7 @@ libexec_a_SOURCES += \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/attend.c %D%/cpu/attend.h %D%/cpu/kernels-cpu-attention.c %D%/cpu/kernels-cpu-attention.h %D%/cpu/kernels-cpu-rope.c \
   %D%/cpu/kernels-cpu-dropout.c \
-  %D%/cpu/kernels-cpu-experts.c %D%/cpu/row-map.h \
+  %D%/cpu/kernels-cpu-experts.c %D%/cpu/kernels-cpu-grouped.c %D%/cpu/row-map.h \
   %D%/cpu/kernels-cpu-loss.c \
   %D%/cpu/kernels-cpu-norm.c \
   %D%/cpu/kernels-cpu-optimizer.c \

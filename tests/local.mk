@@ -74,6 +74,7 @@ short_tests = \
   %D%/unit/test-kernels-dropout.tap \
   %D%/unit/test-kernels-split.tap \
   %D%/unit/test-kernels-experts.tap \
+  %D%/unit/test-kernels-grouped.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
   %D%/unit/test-rendezvous.tap \
@@ -156,7 +157,7 @@ tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tes
   tests/reference/evaluate-context.c tests/reference/evaluate-dropout.c tests/reference/evaluate-reduce.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-operand.c \
   exec/cpu/attend.c exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
-  exec/cpu/kernels-cpu-dropout.c exec/cpu/kernels-cpu-experts.c \
+  exec/cpu/kernels-cpu-dropout.c exec/cpu/kernels-cpu-experts.c exec/cpu/kernels-cpu-grouped.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
   exec/cpu/kernels-cpu-positions.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c \
   exec/number/random.c
@@ -188,6 +189,8 @@ tests_unit_test_kernels_split_tap_SOURCES = %D%/unit/test-kernels-split.c $(kern
 tests_unit_test_kernels_split_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_experts_tap_SOURCES = %D%/unit/test-kernels-experts.c $(kernel_operands)
 tests_unit_test_kernels_experts_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_grouped_tap_SOURCES = %D%/unit/test-kernels-grouped.c $(kernel_operands)
+tests_unit_test_kernels_grouped_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_indexed_tap_LDADD = $(exec_test_ldadd)
@@ -555,6 +558,7 @@ golden_tests = \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
   %D%/golden/lower-native-experts.test \
+  %D%/golden/lower-native-experts-mxfp8.test \
   %D%/golden/query-native-gpt-oss.test \
   %D%/golden/lower-native-no_shard.test \
   %D%/golden/lower-native-optim.test \

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts: the router that assigns tokens to them, sorting rows by expert and back, and one matrix
- * product for each expert. */
+/* Experts: the router that assigns tokens to them, sorting rows by expert and back, and their
+ * biases. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-experts.h"
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cpu/row-map.h"
-#include "exec/grouped-gemm.h"
 
 #include <string.h>
 
@@ -382,58 +381,74 @@ exec_cpu_drop_tokens (const ExecArgs *args)
 
 /* --- sorting rows ------------------------------------------------------------------------- */
 
+/* The first place for rows of an expert, at `sorted` or behind it. */
+static gint64
+round_up (gint64 sorted, gint64 multiple)
+{
+  return (sorted + multiple - 1) / multiple * multiple;
+}
+
 /* Makes the row map of the sender. `routes` says which experts each row goes to; the same number of
  * experts lies on each of `ranks` ranks, and each rank has room for `room` rows. */
 static void
-map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, ExecRowMap *out,
-            gint32 *most)
+map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, gint64 multiple,
+            ExecRowMap *out, gint32 *most)
 {
   const gint64 experts = out->groups, each = experts / ranks;
   g_autofree gint32 *filled = g_new0 (gint32, rows);
 
   for (gint64 rank = 0; rank < ranks; rank++)
     {
-      gint64 n = 0;
+      gint64 n = 0, empty = 0;
 
       for (gint64 e = rank * each; e < (rank + 1) * each; e++)
-        for (gint64 row = 0; row < rows; row++)
-          {
-            const gint64 sorted = rank * room + n;
+        {
+          for (gint64 row = 0; row < rows; row++)
+            {
+              const gint64 sorted = rank * room + n;
 
-            if (routes[row * experts + e] != EXEC_ROUTE_TAKEN)
-              continue;
-            out->place[row * out->slots + filled[row]++] = n < room ? (gint32)sorted : -1;
-            if (n++ >= room)
-              continue;
-            out->source[sorted] = (gint32)(row * experts + e);
-            out->counts[e]++;
-          }
-      *most = MAX (*most, (gint32)n);
+              if (routes[row * experts + e] != EXEC_ROUTE_TAKEN)
+                continue;
+              out->place[row * out->slots + filled[row]++] = n < room ? (gint32)sorted : -1;
+              if (n++ >= room)
+                continue;
+              out->source[sorted] = (gint32)(row * experts + e);
+              out->counts[e]++;
+            }
+          out->counts[e] = (gint32)round_up (out->counts[e], multiple);
+          empty += round_up (n, multiple) - n;
+          n = round_up (n, multiple);
+        }
+      *most = MAX (*most, (gint32)(n - empty));
     }
 }
 
 /* Makes the row map of the receiver, which sorts the rows that came by expert; came[rank][expert]
  * says how many came. */
 static void
-map_arrivals (const gint32 *came, gint64 ranks, gint64 room, ExecRowMap *out)
+map_arrivals (const gint32 *came, gint64 ranks, gint64 room, gint64 multiple, ExecRowMap *out)
 {
   const gint64 experts = out->groups;
   gint64 sorted = 0;
 
   for (gint64 e = 0; e < experts; e++)
-    for (gint64 rank = 0; rank < ranks; rank++)
-      {
-        gint64 row = rank * room;
+    {
+      for (gint64 rank = 0; rank < ranks; rank++)
+        {
+          gint64 row = rank * room;
 
-        for (gint64 before = 0; before < e; before++)
-          row += came[rank * experts + before];
-        for (gint32 i = 0; i < came[rank * experts + e]; i++, row++, sorted++)
-          {
-            out->source[sorted] = (gint32)row;
-            out->place[row] = (gint32)sorted;
-          }
-        out->counts[e] += came[rank * experts + e];
-      }
+          for (gint64 before = 0; before < e; before++)
+            row += came[rank * experts + before];
+          for (gint32 i = 0; i < came[rank * experts + e]; i++, row++, sorted++)
+            {
+              out->source[sorted] = (gint32)row;
+              out->place[row] = (gint32)sorted;
+            }
+          out->counts[e] += came[rank * experts + e];
+        }
+      out->counts[e] = (gint32)round_up (out->counts[e], multiple);
+      sorted = round_up (sorted, multiple);
+    }
 }
 
 void
@@ -443,6 +458,7 @@ exec_cpu_row_map (const ExecArgs *args)
                experts = args->op->dims[PLAN_DIM_ROW_MAP_experts],
                ranks = args->op->dims[PLAN_DIM_ROW_MAP_ranks],
                entries = args->op->dims[PLAN_DIM_ROW_MAP_entries];
+  const gint64 multiple = MAX ((gint64)exec_manner (args, PLAN_MANNER_MULTIPLE), 1);
   const guint8 *routes = args->ptr[PLAN_REF_ROW_MAP_routes];
   gint32 *map = args->ptr[PLAN_REF_ROW_MAP_map];
   gint64 slots = routes != NULL ? 0 : 1;
@@ -459,9 +475,9 @@ exec_cpu_row_map (const ExecArgs *args)
   ExecRowMap out = exec_row_map_of (map, rows, sorted, entries);
   memset (out.counts, 0, (gsize)experts * sizeof *out.counts);
   if (routes != NULL)
-    map_routes (routes, rows, ranks, sorted / ranks, &out, &map[EXEC_ROW_MAP_MOST]);
+    map_routes (routes, rows, ranks, sorted / ranks, multiple, &out, &map[EXEC_ROW_MAP_MOST]);
   else
-    map_arrivals (args->ptr[PLAN_REF_ROW_MAP_came], ranks, sorted / ranks, &out);
+    map_arrivals (args->ptr[PLAN_REF_ROW_MAP_came], ranks, rows / ranks, multiple, &out);
 }
 
 void
@@ -626,49 +642,6 @@ void
 exec_cpu_scale_rows_bwd (const ExecArgs *args)
 {
   spread_scaled (args, scale_rows_bwd);
-}
-
-/* --- products of experts ------------------------------------------------------------------ */
-
-static void
-advance_operand (ExecArgs *args, guint operand, gint64 elements)
-{
-  args->ptr[operand]
-      = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
-}
-
-/* One product per expert, by the kernel of a single product. The weights of an expert without rows
- * get a gradient of 0. */
-void
-exec_cpu_grouped_gemm (const ExecArgs *args)
-{
-  const gint64 *dims = args->op->dims;
-  const gboolean adds = args->op->kind == PLAN_OP_GROUPED_GEMM_ADD;
-  const gboolean is_gradient = dims[PLAN_DIM_GROUPED_GEMM_layout] == 2;
-  const gint32 *counts = args->ptr[PLAN_REF_GROUPED_GEMM_counts];
-  PlanOp op = { .kind = adds ? PLAN_OP_GEMM_ADD : PLAN_OP_GEMM };
-  ExecArgs each = *args;
-
-  memcpy (op.dims, dims, PLAN_N_DIMS_GEMM * sizeof *dims);
-  each.op = &op;
-  each.ptr[PLAN_REF_GROUPED_GEMM_counts] = NULL;
-  each.ptr[adds ? PLAN_REF_GEMM_ADD_work : PLAN_REF_GEMM_work]
-      = args->ptr[PLAN_REF_GROUPED_GEMM_work];
-  for (gint64 group = 0; group < dims[PLAN_DIM_GROUPED_GEMM_groups]; group++)
-    {
-      const gint64 rows = counts[group], m = is_gradient ? op.dims[PLAN_DIM_GEMM_m] : rows,
-                   n = op.dims[PLAN_DIM_GEMM_n], k = is_gradient ? rows : op.dims[PLAN_DIM_GEMM_k];
-
-      op.dims[is_gradient ? PLAN_DIM_GEMM_k : PLAN_DIM_GEMM_m] = rows;
-      if (rows > 0)
-        (adds ? exec_cpu_gemm_add : exec_cpu_gemm) (&each);
-      else if (is_gradient && !adds)
-        memset (each.ptr[PLAN_REF_GEMM_out], 0,
-                plan_dtype_bytes (each.dtype[PLAN_REF_GEMM_out], (guint64)(m * n)));
-      advance_operand (&each, PLAN_REF_GEMM_out, m * n);
-      advance_operand (&each, PLAN_REF_GEMM_a, m * k);
-      advance_operand (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
-    }
 }
 
 /* --- biases of experts -------------------------------------------------------------------- */

@@ -613,6 +613,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_COPY] = run_copy,
     [PLAN_OP_ACCUMULATE] = run_accumulate,
     [PLAN_OP_QUANTIZE] = exec_cpu_quantize,
+    [PLAN_OP_GROUPED_QUANTIZE] = exec_cpu_grouped_quantize,
     [PLAN_OP_PARAM_AMAX] = exec_cpu_param_amax,
     [PLAN_OP_PARAM_QUANTIZE] = exec_cpu_param_quantize,
     [PLAN_OP_SCALE] = run_scale,

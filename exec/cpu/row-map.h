@@ -21,9 +21,10 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 slots, columns, groups;
-  gint32 *source; /* [sorted]: index row * columns + expert of its routing weight; -1: a gap */
+  gint32 *source; /* [sorted]: index row * columns + expert of its routing weight; -1: a gap, or a
+                     row of zeros that fills up an expert's to a multiple */
   gint32 *place;  /* [rows * slots]: the sorted row of each copy of a row; -1: none */
-  gint32 *counts; /* [groups]: number of sorted rows of each expert */
+  gint32 *counts; /* [groups]: number of sorted rows of each expert, with those of zeros */
 } ExecRowMap;
 
 /* The parts of a map in which `rows` rows become `sorted` sorted ones. */

@@ -6,6 +6,7 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
 #include "exec/cuda/kernels/experts.h"
+#include "exec/cuda/kernels/kernels.h"
 #include "exec/grouped-gemm.h"
 #include "planner/base/error.h"
 
@@ -161,21 +162,19 @@ exec_cuda_row_map (const ExecArgs *args, void *stream)
   return code != 0 ? code : (int)cudaEventRecord (counts->copied, stream);
 }
 
-/* Waits until the host has the counts, and checks that the operands have room for them. */
+/* Waits until the host has the counts of `groups` experts, and checks that there is `room` for them
+ * all. */
 static int
-await_counts (const ExecArgs *args, const gint32 **out_rows)
+await_counts (const void *at, gint64 groups, gint64 room, const gint32 **out_rows)
 {
-  const gint64 *dims = args->op->dims;
-  const gint64 room = dims[dims[PLAN_DIM_GROUPED_GEMM_layout] == 2 ? PLAN_DIM_GROUPED_GEMM_k
-                                                                   : PLAN_DIM_GROUPED_GEMM_m];
-  const Counts *counts = find_counts (current (), args->ptr[PLAN_REF_GROUPED_GEMM_counts], FALSE);
+  const Counts *counts = find_counts (current (), at, FALSE);
   GError *error = NULL;
   gint64 sum = 0;
   if (!counts)
     return fail ("no map has counted them");
   if (!exec_cuda_await (current ()->comm, counts->copied, &error))
     return exec_cuda_error_code (error);
-  for (gint64 i = 0; i < dims[PLAN_DIM_GROUPED_GEMM_groups]; i++)
+  for (gint64 i = 0; i < groups; i++)
     {
       sum += counts->rows[i];
       if (counts->rows[i] < 0 || sum > room)
@@ -185,11 +184,44 @@ await_counts (const ExecArgs *args, const gint32 **out_rows)
   return 0;
 }
 
+/* Moves an operand on to the next expert's elements, and to their scale where they have one for
+ * all. */
 static void
 advance_operand (ExecArgs *args, guint operand, gint64 elements)
 {
+  if (!args->ptr[operand])
+    return;
   args->ptr[operand]
       = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
+  if (args->scale[operand])
+    args->scale[operand]++;
+}
+
+int
+exec_cuda_grouped_quantize (const ExecArgs *args, void *stream)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 all = dims[PLAN_DIM_GROUPED_QUANTIZE_rows],
+               cols = dims[PLAN_DIM_GROUPED_QUANTIZE_cols],
+               groups = dims[PLAN_DIM_GROUPED_QUANTIZE_groups];
+  const void *at = args->ptr[PLAN_REF_GROUPED_QUANTIZE_counts];
+  PlanOp op = { .kind = PLAN_OP_QUANTIZE, .dims = { [PLAN_DIM_QUANTIZE_cols] = cols } };
+  ExecArgs each = *args;
+  const gint32 *counts = NULL;
+  int code = at ? await_counts (at, groups, all, &counts) : 0;
+  each.op = &op;
+  each.ptr[PLAN_REF_QUANTIZE_scale] = each.ptr[PLAN_REF_QUANTIZE_amax] = NULL;
+  for (gint64 group = 0; group < groups && code == 0; group++)
+    {
+      const gint64 rows = counts ? counts[group] : all / groups;
+
+      op.dims[PLAN_DIM_QUANTIZE_rows] = rows;
+      if (rows > 0)
+        code = exec_cuda_quantize (&each, stream);
+      for (guint i = 0; i <= PLAN_REF_QUANTIZE_in; i++)
+        advance_operand (&each, i, rows * cols);
+    }
+  return code;
 }
 
 /* The weights of an expert without rows get a gradient of 0. */
@@ -198,12 +230,16 @@ exec_cuda_grouped_gemm (const ExecArgs *args, void *stream)
 {
   const gint64 *dims = args->op->dims;
   const gboolean adds = args->op->kind == PLAN_OP_GROUPED_GEMM_ADD;
-  const gboolean is_gradient = dims[PLAN_DIM_GROUPED_GEMM_layout] == 2;
+  const gint64 layout = dims[PLAN_DIM_GROUPED_GEMM_layout];
+  const gboolean is_gradient = exec_grouped_is_gradient (layout);
   PlanOp op = { .kind = adds ? PLAN_OP_GEMM_ADD : PLAN_OP_GEMM };
   ExecArgs each = *args;
   const gint32 *counts = NULL;
-  int code = await_counts (args, &counts);
+  int code = await_counts (
+      args->ptr[PLAN_REF_GROUPED_GEMM_counts], dims[PLAN_DIM_GROUPED_GEMM_groups],
+      dims[is_gradient ? PLAN_DIM_GROUPED_GEMM_k : PLAN_DIM_GROUPED_GEMM_m], &counts);
   memcpy (op.dims, dims, PLAN_N_DIMS_GEMM * sizeof *dims);
+  op.dims[PLAN_DIM_GEMM_layout] = exec_grouped_layout_of_each (layout);
   each.op = &op;
   each.ptr[PLAN_REF_GROUPED_GEMM_counts] = NULL;
   each.ptr[adds ? PLAN_REF_GEMM_ADD_work : PLAN_REF_GEMM_work]
@@ -215,7 +251,7 @@ exec_cuda_grouped_gemm (const ExecArgs *args, void *stream)
 
       op.dims[is_gradient ? PLAN_DIM_GEMM_k : PLAN_DIM_GEMM_m] = rows;
       if (rows > 0)
-        code = exec_cuda_gemm_any_size (&each, adds, stream);
+        code = exec_cuda_gemm_any_size (&each, adds, is_gradient, stream);
       else if (is_gradient && !adds)
         code = (int)cudaMemsetAsync (
             each.ptr[PLAN_REF_GEMM_out], 0,

@@ -1,7 +1,8 @@
-/* Matrix products of experts: one by cuBLASLt for each expert that has rows.
+/* Matrix products of experts: one by cuBLASLt for each expert that has rows; and their quantised
+ * factors, by a kernel for each.
  *
  * How many rows an expert has is counted on the device, by the map that sorts them, and the host
- * needs it to issue the products. So what makes such a map also copies its counts to the host, and
+ * needs it to issue these. So what makes such a map also copies its counts to the host, and
  * products wait for the copy; by then the host has waited for it already, as the schedule says. */
 #pragma once
 #include "exec/device.h"
@@ -17,5 +18,6 @@ void exec_cuda_grouped_close (void);
 /* Each is an ExecLauncher; the code it returns is one for exec_cuda_check. */
 int exec_cuda_row_map (const ExecArgs *args, void *stream);
 int exec_cuda_grouped_gemm (const ExecArgs *args, void *stream);
+int exec_cuda_grouped_quantize (const ExecArgs *args, void *stream);
 
 G_END_DECLS

@@ -566,7 +566,7 @@ round_up (gint64 size)
 /* Multiplies by the algorithm of the size rounded up. Algorithms are for any size, but may refuse
  * one, such as a sum that they cannot split: then the plain kernel takes it. */
 static int
-multiply_any (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
+multiply_any (const ExecArgs *args, gboolean accumulates, gboolean varies_k, cudaStream_t stream)
 {
   ExecCudaProduct key, own;
   Product *product;
@@ -574,12 +574,12 @@ multiply_any (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
     return exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
   own = key;
   key.varies = TRUE;
-  if (key.layout == 2)
+  if (varies_k)
     key.k = round_up (key.k);
   else
     key.m = round_up (key.m);
   product = g_hash_table_lookup (thread.products, &key);
-  int code = product ? 0 : make (&key, args, stream, &product);
+  int code = product ? set_pointers (product, args, FALSE) : make (&key, args, stream, &product);
   if (code == 0 && product->is_plain)
     return multiply_plainly (args, accumulates, stream);
   if (code == 0)
@@ -605,7 +605,8 @@ exec_cuda_gemm_add (const ExecArgs *args, void *stream)
 }
 
 int
-exec_cuda_gemm_any_size (const ExecArgs *args, gboolean accumulates, void *stream)
+exec_cuda_gemm_any_size (const ExecArgs *args, gboolean accumulates, gboolean varies_k,
+                         void *stream)
 {
-  return multiply_any (args, accumulates, stream);
+  return multiply_any (args, accumulates, varies_k, stream);
 }

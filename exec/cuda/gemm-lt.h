@@ -20,8 +20,9 @@ void exec_cuda_gemm_close (void);
 int exec_cuda_gemm (const ExecArgs *args, void *stream);
 int exec_cuda_gemm_add (const ExecArgs *args, void *stream);
 
-/* The same for products in fp32 and bf16 whose m, or with layout 2 k, differs from call to call: no
+/* The same for products without a bias whose m, or with `varies_k` k, differs from call to call: no
  * algorithms are timed, and one serves all sizes up to the next power of two. */
-int exec_cuda_gemm_any_size (const ExecArgs *args, gboolean accumulates, void *stream);
+int exec_cuda_gemm_any_size (const ExecArgs *args, gboolean accumulates, gboolean varies_k,
+                             void *stream);
 
 G_END_DECLS

@@ -181,6 +181,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_COPY] = exec_cuda_copy,
     [PLAN_OP_ACCUMULATE] = exec_cuda_accumulate,
     [PLAN_OP_QUANTIZE] = exec_cuda_quantize,
+    [PLAN_OP_GROUPED_QUANTIZE] = exec_cuda_grouped_quantize,
     [PLAN_OP_PARAM_AMAX] = exec_cuda_param_amax,
     [PLAN_OP_PARAM_QUANTIZE] = exec_cuda_param_quantize,
     [PLAN_OP_SCALE] = exec_cuda_scale,

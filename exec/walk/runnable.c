@@ -42,23 +42,30 @@ check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GE
   return FALSE;
 }
 
-/* Checks that a quantised matrix consists of whole blocks, along rows and along columns, because
- * one scale belongs to each block. */
+PLAN_SAME_REF (QUANTIZE, GROUPED_QUANTIZE, out);
+PLAN_SAME_DIM (QUANTIZE, GROUPED_QUANTIZE, rows);
+PLAN_SAME_DIM (QUANTIZE, GROUPED_QUANTIZE, cols);
+
+/* Checks that a quantised matrix, or each expert's, consists of whole blocks, along rows and along
+ * columns, because one scale belongs to each block. Counted rows begin at whole blocks. */
 static gboolean
 check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
   const PlanBuffer *out
       = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_QUANTIZE_out].array);
   const gint64 block = plan_dtype_block (out->dtype);
+  const gboolean are_equal = op->kind == PLAN_OP_GROUPED_QUANTIZE
+                             && op->refs[PLAN_REF_GROUPED_QUANTIZE_counts].array < 0;
+  const gint64 groups = are_equal ? op->dims[PLAN_DIM_GROUPED_QUANTIZE_groups] : 1;
   if (block == 0
-      || (op->dims[PLAN_DIM_QUANTIZE_rows] % block == 0
+      || (op->dims[PLAN_DIM_QUANTIZE_rows] % (block * groups) == 0
           && op->dims[PLAN_DIM_QUANTIZE_cols] % block == 0))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
                " is not of whole blocks of %s: each must be a multiple of %" G_GINT64_FORMAT,
-               out->name, op->dims[PLAN_DIM_QUANTIZE_rows], op->dims[PLAN_DIM_QUANTIZE_cols],
-               plan_dtype_name (out->dtype), block);
+               out->name, op->dims[PLAN_DIM_QUANTIZE_rows] / groups,
+               op->dims[PLAN_DIM_QUANTIZE_cols], plan_dtype_name (out->dtype), block);
   return FALSE;
 }
 
@@ -92,7 +99,9 @@ exec_runnable_check (const ExecJob *job, const PlanCase *of, const PlanSchedule 
       const PlanOp *op = plan_schedule_node (schedule, i);
       if (op->kind >= PLAN_N_OPS)
         continue;
-      if ((op->kind == PLAN_OP_QUANTIZE && !check_blocks (schedule, op, error))
+      const gboolean quantises
+          = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_GROUPED_QUANTIZE;
+      if ((quantises && !check_blocks (schedule, op, error))
           || !check_op (job, schedule, op, error))
         return FALSE;
     }

@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "exec/walk/walk-private.h"
+#include "exec/walk/walk-update.h"
 
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"
@@ -44,6 +45,50 @@ exec_walk_n_param_scales (const ExecWalk *self)
   return self->of->plan.value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
              ? (guint)self->job->of->model->layers * PLAN_N_TENSORS
              : 0;
+}
+
+/* Whether an op does as many matrices as there are experts, each with its own scale. */
+static gboolean
+is_grouped (PlanOpKind kind)
+{
+  return kind == PLAN_OP_GROUPED_QUANTIZE || kind == PLAN_OP_GROUPED_GEMM
+         || kind == PLAN_OP_GROUPED_GEMM_ADD;
+}
+
+/* Whether numbers of a format have a scale for all of them. */
+static gboolean
+has_scale (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2 || dtype == PLAN_DTYPE_NVFP4;
+}
+
+static gint64
+n_experts (const ExecWalk *self)
+{
+  return self->of->model->experts / self->of->plan.value[PLAN_EP];
+}
+
+guint
+exec_walk_n_expert_scales (const ExecWalk *self)
+{
+  for (guint i = 0; i < plan_schedule_n_nodes (self->schedule); i++)
+    {
+      const PlanOp *op = plan_schedule_node (self->schedule, i);
+      const gint32 out = op->refs[PLAN_REF_GROUPED_QUANTIZE_out].array;
+      if (op->kind == PLAN_OP_GROUPED_QUANTIZE
+          && has_scale (plan_schedule_buffer (self->schedule, (guint)out)->dtype))
+        return plan_schedule_n_buffer_ids (self->schedule) * (guint)n_experts (self);
+    }
+  return 0;
+}
+
+void
+exec_walk_place_scales (ExecWalk *self)
+{
+  self->param_scales = self->device->scales + plan_schedule_n_buffer_ids (self->schedule);
+  self->moment_scales = self->param_scales + exec_walk_n_param_scales (self);
+  if (exec_walk_n_expert_scales (self) > 0)
+    self->expert_scales = self->moment_scales + exec_walk_n_moment_scales (self);
 }
 
 void
@@ -129,6 +174,9 @@ exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint ope
   const gboolean is_column = ref->array == self->quantised.columns;
   guint s = 0;
   find_part (self, cursor, operand, args);
+  if (self->expert_scales && is_grouped (args->op->kind))
+    args->scale[operand]
+        = self->expert_scales + plan_cursor_buffer (cursor, ref) * n_experts (self);
   if (!is_column && ref->array != self->quantised.weights)
     return;
   while (s < n_slots (self) && slots[s].offset != ref->at)

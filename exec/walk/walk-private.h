@@ -77,8 +77,8 @@ struct _ExecWalk
   ExecPart part;
   PlanBuckets buckets;    /* buckets of a layout that is cut by size */
   PlanArena arena, apart; /* where buffers lie: as planned; with canaries between them */
-  float *param_scales;    /* on the device: of all quantised parameters, by layer and role */
-  float *moment_scales;   /* on the device, shard after shard */
+  /* On the device: of quantised parameters, by layer and role; by shard; by buffer and expert. */
+  float *param_scales, *moment_scales, *expert_scales;
   struct
   {
     gint32 weights, columns, scales;

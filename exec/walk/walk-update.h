@@ -34,6 +34,11 @@ gboolean exec_walk_read_part (const ExecWalk *self, ExecState state, const PlanS
                               gint64 layer, guint64 first, guint64 count, float *out,
                               GError **error);
 
+/* exec/walk/walk-params.c: number of floats of buffers in formats with one scale, in which experts
+ * have matrices of their own: for each buffer and expert. */
+guint exec_walk_n_expert_scales (const ExecWalk *self);
+void exec_walk_place_scales (ExecWalk *self); /* those of parameters, of moments, of experts */
+
 /* exec/walk/walk-update.c */
 /* Number of floats that all shards' moment scales take: for each part of a parameter two scales,
  * and behind each of them a float for the device to work with. */

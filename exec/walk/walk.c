@@ -65,7 +65,8 @@ static gboolean
 moves_weights (PlanOpKind kind)
 {
   return kind == PLAN_OP_CAST || kind == PLAN_OP_COPY || kind == PLAN_OP_ALL_GATHER
-         || kind == PLAN_OP_QUANTIZE || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
+         || kind == PLAN_OP_QUANTIZE || kind == PLAN_OP_GROUPED_QUANTIZE
+         || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
 }
 
 /* Fills a buffer with NaN when it is taken and when it is released, if accesses are checked. */
@@ -264,7 +265,8 @@ mark_weights (ExecTag *tag, gint64 version, gint64 unit, guint64 from, guint64 t
 static void
 mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 {
-  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_GROUPED_QUANTIZE
+                             || op->kind == PLAN_OP_PARAM_QUANTIZE;
   const gboolean updates
       = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_ADAMW_HOST || op->kind == PLAN_OP_SGD;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
@@ -717,16 +719,14 @@ open_device (ExecWalk *walk, GError **error)
           .memory_bytes = places_of (walk)->size_bytes,
           .host_bytes = places_of (walk)->host_bytes,
           .threads = (guint)walk->of->cluster->threads,
-          .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
+          .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk)
+                         + exec_walk_n_expert_scales (walk),
           .is_registered = walk->of->plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
           .keeps_steps = walk->kept.is_wanted,
           .is_deterministic = walk->of->plan.value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
   if (walk->device && needs.more_scales > 0)
-    {
-      walk->param_scales = walk->device->scales + plan_schedule_n_buffer_ids (walk->schedule);
-      walk->moment_scales = walk->param_scales + exec_walk_n_param_scales (walk);
-    }
+    exec_walk_place_scales (walk);
   return walk->device != NULL;
 }
 

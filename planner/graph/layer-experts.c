@@ -82,8 +82,18 @@ map_entries (const PlanLayerBuilder *b, gint64 in_rows, gint64 slots, gint64 out
 static gint64
 sort_entries (const PlanLayerBuilder *b)
 {
-  const gint64 rows = b->sizes->expert_rows;
-  return b->has_own_kernels ? map_entries (b, rows, 1, rows, b->sizes->experts) : 2 * rows;
+  const PlanSizes *sizes = b->sizes;
+  return b->has_own_kernels
+             ? map_entries (b, sizes->sent_rows, 1, sizes->expert_rows, sizes->experts)
+             : 2 * sizes->expert_rows;
+}
+
+/* Number of rows as which this rank's tokens are first sorted: as they are sent, or, by our own
+ * kernels where nothing is sent, as experts read them. */
+static gint64
+first_rows (const PlanLayerBuilder *b)
+{
+  return b->has_own_kernels && !sorts_again (b) ? b->sizes->expert_rows : b->sizes->sent_rows;
 }
 
 /* Adds a node that moves rows: in [in_rows] -> out [out_rows]. */
@@ -171,7 +181,7 @@ static PlanNode *
 add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows,
                    gint64 experts)
 {
-  const gint64 rows = b->sizes->sent_rows;
+  const gint64 rows = first_rows (b);
   const gint64 map = map_entries (b, in_rows, b->model->topk, rows, experts);
   PlanNode *node = add_move (b, PLAN_NODE_PERMUTE, in, out, in_rows, rows, map);
   node->groups = experts;
@@ -259,7 +269,8 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
     }
   else if (sorts_again (b))
     {
-      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, sort_entries (b));
+      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, b->etp > 1 ? rows : sent, rows,
+                       sort_entries (b));
       node->groups = b->has_own_kernels ? sizes->experts : 1;
       node->stats = PLAN_VALUE_SORT_MAP;
       if (b->has_own_kernels)
@@ -390,6 +401,19 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
                                                           : add_library_dispatch (b, norm);
 }
 
+/* Makes a node of our own kernels read how many rows each expert has, from the map that sorted
+ * them. */
+static void
+count_rows (const PlanLayerBuilder *b, PlanNode *node)
+{
+  if (!b->has_own_kernels)
+    return;
+  node->map = sorts_again (b) ? PLAN_VALUE_SORT_MAP : PLAN_VALUE_ROW_MAP;
+  node->entries = sorts_again (b) ? sort_entries (b)
+                                  : map_entries (b, b->sizes->split_rows, b->model->topk,
+                                                 first_rows (b), b->model->experts);
+}
+
 /* Adds the GEMMs of all experts. `q` and `col` name the quantised forms of `in`. */
 static PlanNode *
 add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, PlanValueId q,
@@ -399,6 +423,8 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   PlanValueId kept;
   const PlanValueId read = plan_layer_add_quantize (b, of_input, in, q, col, weight,
                                                     b->sizes->expert_rows, depth, &kept);
+  if (read != in)
+    count_rows (b, &b->graph->nodes[b->graph->n_nodes - 1]);
   PlanNode *node
       = plan_layer_add (b->graph, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, read, out);
   node->kept = kept;
@@ -408,13 +434,7 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   if (b->model->expert_bias)
     node->bias = weight == PLAN_TENSOR_EXPERT_DOWN ? PLAN_TENSOR_EXPERT_DOWN_BIAS
                                                    : PLAN_TENSOR_EXPERT_GATE_UP_BIAS;
-  if (b->has_own_kernels)
-    {
-      node->map = sorts_again (b) ? PLAN_VALUE_SORT_MAP : PLAN_VALUE_ROW_MAP;
-      node->entries = sorts_again (b) ? sort_entries (b)
-                                      : map_entries (b, b->sizes->split_rows, b->model->topk,
-                                                     b->sizes->sent_rows, b->model->experts);
-    }
+  count_rows (b, node);
   node->rows = b->sizes->expert_rows;
   node->cols = cols;
   node->depth = depth;
@@ -481,8 +501,8 @@ add_alltoall_combine (PlanLayerBuilder *b)
   if (sorts_again (b))
     {
       const gboolean has_map = !sizes->pads && !joins;
-      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows,
-                       has_map ? sort_entries (b) : 0);
+      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows,
+                       b->etp > 1 ? rows : sent, has_map ? sort_entries (b) : 0);
       node->map = has_map ? PLAN_VALUE_SORT_MAP : PLAN_NO_VALUE;
       node->pieces = joins ? pieces (b) : 0;
       at = PLAN_VALUE_UNSORTED;
@@ -499,8 +519,8 @@ add_alltoall_combine (PlanLayerBuilder *b)
       add_send (b, at, PLAN_VALUE_RETURNED, sent, sent)->goes_beside = b->overlaps_shared;
       at = PLAN_VALUE_RETURNED;
     }
-  node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, sent, tokens,
-                   map_entries (b, tokens, b->model->topk, sent, b->model->experts));
+  node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, first_rows (b), tokens,
+                   map_entries (b, tokens, b->model->topk, first_rows (b), b->model->experts));
   node->map = PLAN_VALUE_ROW_MAP;
   node->is_eager = b->moves_eagerly;
   node->waits = b->ep * b->etp == 1 && !b->has_own_kernels && !joins && sizes->capacity == 0;

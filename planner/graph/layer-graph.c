@@ -613,6 +613,26 @@ sent_rows (const PlanSizes *self, const PlanModel *model, const Plan *plan)
   return self->pads ? room : self->capacity > 0 ? MIN (wanted, room) : wanted;
 }
 
+/* Rows of an expert that our own kernels quantise begin at whole blocks of scales, and at whole
+ * tiles of these, so that cuBLASLt multiplies them: with one scale at 16 bytes of a column. */
+#define ROWS_OF_TILES 128
+#define ROWS_OF_BYTES 16
+
+/* Counts the rows that experts read. Where rows of each begin at a multiple, all of them may end
+ * just behind one. */
+static void
+count_expert_rows (PlanSizes *self, const Plan *plan, const PlanStack *stack)
+{
+  const gint64 rows = self->sent_rows * plan->value[PLAN_ETP];
+  const gboolean is_aligned = stack->layer.kernels == PLAN_KERNELS_OWN && self->quantises;
+  self->row_multiple = !is_aligned                           ? 1
+                       : plan_dtype_block (self->linear) > 0 ? ROWS_OF_TILES
+                                                             : ROWS_OF_BYTES;
+  self->expert_rows
+      = (rows + self->experts * (self->row_multiple - 1)) / self->row_multiple * self->row_multiple;
+  self->empty_rows = self->expert_rows - rows;
+}
+
 static void
 init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const PlanStack *stack,
             const PlanCluster *cluster)
@@ -642,10 +662,10 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   self->capacity = capacity_of (model, plan, self->split_rows);
   self->pads = value[PLAN_MOE_PAD_TO_CAPACITY] == PLAN_MOE_PAD_TO_CAPACITY_ON;
   self->sent_rows = sent_rows (self, model, plan);
-  self->expert_rows = self->sent_rows * value[PLAN_ETP];
+  self->quantises = self->linear != self->compute;
+  count_expert_rows (self, plan, stack);
   count_sent_rows (self, model, plan, cluster);
   self->key_heads = stack->layer.keys == PLAN_KEYS_REPEATED ? self->heads : self->kv_heads;
-  self->quantises = self->linear != self->compute;
   self->has_columns = self->quantises && !(per_tensor && cluster->compute_capability >= 100);
   self->per_op = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                  && value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (value, OP_SAC);

@@ -69,10 +69,11 @@ typedef struct
 typedef struct
 {
   gint64 experts, expert_ffn, shared_ffn; /* on this rank */
-  gint64 sent_rows,
-      expert_rows; /* rows that it sends to experts; rows that come to its own experts */
-  gint64 capacity; /* tokens of each rank that an expert takes at most; 0: all */
-  gboolean pads;   /* an expert always takes that many, padded */
+  gint64 sent_rows, expert_rows; /* rows that it sends to experts; rows that its own experts read */
+  gint64 row_multiple;           /* rows of each expert begin at a multiple of it; 1: at any row */
+  gint64 empty_rows;             /* of `expert_rows`, rows of zeros that these multiples may take */
+  gint64 capacity;               /* tokens of each rank that an expert takes at most; 0: all */
+  gboolean pads;                 /* an expert always takes that many, padded */
   gint64 came_rows, near_rows,
       far_rows;      /* of libraries that send each token once to a rank (see PlanNode) */
   PlanDtype router;  /* format of the router's scores */

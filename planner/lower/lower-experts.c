@@ -234,13 +234,16 @@ drop_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, dout);
 }
 
+/* The dims of an op that moves rows. Rows of zeros among those that experts read have no share. */
 static const gint64 *
-move_dims (const PlanNode *node, gboolean is_back, gint64 *out_dims)
+move_dims (const PlanLayer *self, const PlanNode *node, gboolean is_back, gint64 *out_dims)
 {
+  const gint64 sorted = is_back ? node->rows : node->depth;
   out_dims[0] = is_back ? node->depth : node->rows;
-  out_dims[1] = is_back ? node->rows : node->depth;
+  out_dims[1] = sorted;
   out_dims[2] = node->cols;
   out_dims[3] = node->entries;
+  out_dims[4] = sorted == self->sizes->expert_rows ? sorted - self->sizes->empty_rows : sorted;
   return out_dims;
 }
 
@@ -291,7 +294,7 @@ permute (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef map = value (self, node->stats), from = value (self, node->map);
   const PlanRef routes = node->is_first_permute ? from : PLAN_REF_NONE;
-  gint64 dims[4];
+  gint64 dims[PLAN_N_DIMS_PERMUTE];
   if (moves_eagerly (node))
     {
       plan_layer_move_eagerly (self, node);
@@ -305,15 +308,18 @@ permute (PlanLayer *self, const PlanNode *node)
     }
   if (node->waits_before)
     plan_lower_look (lower);
+  if (self->sizes->row_multiple > 1 && node->depth == self->sizes->expert_rows)
+    lower->now.multiple = self->sizes->row_multiple;
   plan_lower_compute (
       lower, PLAN_OP_ROW_MAP,
       PLAN_REFS (map, routes, node->is_first_permute ? PLAN_REF_NONE : from),
       PLAN_DIMS (node->rows, node->groups, lower->plan->value[PLAN_EP], node->entries));
+  lower->now.multiple = 0;
   plan_lower_compute (lower, PLAN_OP_PERMUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->in), map,
                                  value (self, shares_of (node->col)),
                                  value (self, shares_of (node->other))),
-                      move_dims (node, FALSE, dims));
+                      move_dims (self, node, FALSE, dims));
   wait_for_counts (self, node->waits);
 }
 
@@ -335,13 +341,13 @@ permute_backward (PlanLayer *self, const PlanNode *node)
   const PlanRef row_dprobs = REF (layer.grad[shares_of (node->col)]);
   const PlanRef dprobs = REF (layer.grad[shares_of (node->other)]);
   const gboolean is_in_place = dprobs.array == row_dprobs.array;
-  gint64 dims[4];
+  gint64 dims[PLAN_N_DIMS_PERMUTE];
   if (!is_in_place)
     plan_lower_alloc (lower, dprobs);
   plan_lower_compute (lower, PLAN_OP_UNPERMUTE,
                       PLAN_REFS (din, plan_layer_gradient (self, node->out),
                                  value (self, node->stats), dprobs, row_dprobs),
-                      move_dims (node, FALSE, dims));
+                      move_dims (self, node, FALSE, dims));
   plan_layer_drop_gradient (self, node->out);
   if (!is_in_place)
     plan_lower_free (lower, row_dprobs);
@@ -351,7 +357,7 @@ permute_backward (PlanLayer *self, const PlanNode *node)
 static void
 unpermute (PlanLayer *self, const PlanNode *node)
 {
-  gint64 dims[4];
+  gint64 dims[PLAN_N_DIMS_PERMUTE];
   if (moves_eagerly (node))
     {
       plan_layer_move_eagerly (self, node);
@@ -366,7 +372,7 @@ unpermute (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (self->lower, PLAN_OP_UNPERMUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->in),
                                  value (self, node->map), PLAN_REF_NONE, PLAN_REF_NONE),
-                      move_dims (node, TRUE, dims));
+                      move_dims (self, node, TRUE, dims));
   wait_for_counts (self, node->waits);
 }
 
@@ -384,11 +390,11 @@ unpermute_backward (PlanLayer *self, const PlanNode *node)
       return;
     }
   const PlanRef din = plan_layer_take_share (self, node->in);
-  gint64 dims[4];
+  gint64 dims[PLAN_N_DIMS_PERMUTE];
   plan_lower_compute (self->lower, PLAN_OP_PERMUTE,
                       PLAN_REFS (din, plan_layer_gradient (self, node->out),
                                  value (self, node->map), PLAN_REF_NONE, PLAN_REF_NONE),
-                      move_dims (node, TRUE, dims));
+                      move_dims (self, node, TRUE, dims));
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }
@@ -479,12 +485,28 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* The number of rows of each expert, at the end of the map. None if the host knows them. */
+/* The number of rows of each expert, at the end of the map, with rows of zeros where they begin at
+ * multiples. None if the host knows them. */
 static PlanRef
 row_counts (const PlanLayer *self, const PlanNode *node)
 {
   const PlanRef map = value (self, node->map);
   return plan_lower_at (map, map.array >= 0 ? (guint64)(node->entries - self->sizes->experts) : 0);
+}
+
+void
+plan_layer_quantise_rows (PlanLayer *self, const PlanNode *node, const PlanRef *refs)
+{
+  const gboolean is_input = node->kind == PLAN_NODE_QUANTIZE;
+  const PlanRef counts = row_counts (self, node);
+  if (counts.array < 0)
+    plan_lower_quantise (self->lower, is_input ? node->feeds : node->weight,
+                         is_input ? PLAN_QUANTIZER_INPUT : PLAN_QUANTIZER_GRADIENT, self->unit,
+                         refs, node->rows, node->cols);
+  else
+    plan_lower_compute (self->lower, PLAN_OP_GROUPED_QUANTIZE,
+                        PLAN_REFS (refs[0], refs[1], refs[2], counts),
+                        PLAN_DIMS (node->rows, node->cols, self->sizes->experts));
 }
 
 static void

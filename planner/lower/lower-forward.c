@@ -271,12 +271,18 @@ copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
       const PlanNode *node = &net->nodes[i];
       if (!plan_node_is_product (node))
         continue;
-      plan_lower_quantise (
-          self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
-          PLAN_REFS (plan_lower_unit_ref (self->params.copy[node->weight], unit, 0),
-                     plan_lower_unit_ref (self->params.copy_col[node->weight], unit, 0),
-                     plan_lower_weight (self, node->weight, unit)),
-          plan_lower_matrices (self, node) * node->cols, node->depth);
+      const gint64 matrices = plan_lower_matrices (self, node);
+      const PlanRef *refs
+          = PLAN_REFS (plan_lower_unit_ref (self->params.copy[node->weight], unit, 0),
+                       plan_lower_unit_ref (self->params.copy_col[node->weight], unit, 0),
+                       plan_lower_weight (self, node->weight, unit));
+      if (self->sizes->row_multiple > 1 && node->kind == PLAN_NODE_EXPERT_LINEAR)
+        plan_lower_compute (self, PLAN_OP_GROUPED_QUANTIZE,
+                            PLAN_REFS (refs[0], refs[1], refs[2], PLAN_REF_NONE),
+                            PLAN_DIMS (matrices * node->cols, node->depth, matrices));
+      else
+        plan_lower_quantise (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit, refs,
+                             matrices * node->cols, node->depth);
     }
 }
 

@@ -331,7 +331,8 @@ plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLo
                                    const PlanRef *refs)
 {
   const PlanTensorRole role = node->weight;
-  const gint64 *dims = PLAN_DIMS (node->cols, node->depth, node->rows, 2, self->sizes->experts);
+  const gint64 *dims = PLAN_DIMS (node->cols, node->depth, node->rows,
+                                  self->sizes->has_columns ? 3 : 2, self->sizes->experts);
   if (is_fused (self))
     {
       const gboolean adds = !self->bucket[PLAN_BUCKET_EXPERTS].shards_grads;

@@ -153,9 +153,8 @@ plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *ou
   plan_lower_alloc (lower, *out_row);
   if (self->sizes->has_columns)
     plan_lower_alloc (lower, col);
-  plan_lower_quantise (lower, node->weight, PLAN_QUANTIZER_GRADIENT, self->unit,
-                       PLAN_REFS (*out_row, self->sizes->has_columns ? col : PLAN_REF_NONE, dout),
-                       node->rows, node->cols);
+  plan_layer_quantise_rows (
+      self, node, PLAN_REFS (*out_row, self->sizes->has_columns ? col : PLAN_REF_NONE, dout));
 }
 
 /* Begins the collective of a backward pass: an all-gather where the forward pass reduce-scatters,

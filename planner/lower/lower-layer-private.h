@@ -57,11 +57,9 @@ void plan_layer_meet_rows (PlanLayer *self);
 /* Makes the gradients of weights that were delayed. */
 void plan_layer_catch_up (PlanLayerPass *self);
 
-/* Makes the gradient of a product's weights, or delays it (plan_layer_delays). `of`: the gradient
- * of the product's output, in the format that this GEMM reads. */
+/* Makes the gradient of a product's weights, or delays it. `of`: its output's, as read here. */
 void plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of);
-/* TRUE: it is delayed, and noted. */
-gboolean plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of);
+gboolean plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of); /* and notes it */
 void plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of);
 
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
@@ -115,10 +113,11 @@ void plan_layer_drop_gradient (PlanLayer *self, PlanValueId id);
 PlanRef plan_layer_take_share (PlanLayer *self, PlanValueId id);
 void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
 
-/* The gradient of a product's output, as the GEMM of the input's gradient (row) and that of the
- * weight's gradient (col) read it. */
+/* The gradient of a product's output, as GEMMs of the input's (row) and the weight's (col) read it;
+ * quantises, rows of each expert by themselves where they are counted (as plan_lower_quantise). */
 void plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row,
                                    PlanRef *out_col);
+void plan_layer_quantise_rows (PlanLayer *self, const PlanNode *node, const PlanRef *refs);
 
 void plan_lower_sink (PlanLower *self, PlanRef out, PlanRef lse, PlanLowerUnit unit);
 void plan_lower_sink_backward (PlanLower *self, PlanRef dout, PlanRef out, PlanRef lse,

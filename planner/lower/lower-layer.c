@@ -355,9 +355,8 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
                        node->bias, node->feeds, self->unit, node->rows);
       return;
     case PLAN_NODE_QUANTIZE:
-      plan_lower_quantise (lower, node->feeds, PLAN_QUANTIZER_INPUT, self->unit,
-                           PLAN_REFS (out, plan_layer_value (self, made_col (self, node)), in),
-                           node->rows, node->cols);
+      plan_layer_quantise_rows (
+          self, node, PLAN_REFS (out, plan_layer_value (self, made_col (self, node)), in));
       return;
     case PLAN_NODE_TRANSPOSE:
       plan_lower_compute (lower, PLAN_OP_TRANSPOSE, PLAN_REFS (out, in),

@@ -36,6 +36,9 @@ G_BEGIN_DECLS
   X (GROUPS, "groups", "groups of experts, of which the best are chosen first; 0: there are none", \
      (ROUTE)) \
   X (GROUP_TOPK, "group_topk", "how many groups are chosen", (ROUTE)) \
+  X (MULTIPLE, "multiple", \
+     "rows of each expert begin at a multiple of it, behind rows of zeros; 0: at any row", \
+     (ROW_MAP)) \
   X (BY_POSITION, "by_position", "1: an expert's first tokens stay; 0: those that it weighs most", \
      (DROP_TOKENS)) \
   X (WHOLE, "whole", \

@@ -87,6 +87,11 @@
      (rows, cols), 0, \
      ((out, writes, rows * cols), (col, may_write, rows * cols), (in, reads, rows * cols), \
       (scale, may_read, 1), (amax, may_update, 1), (largest, may_update, 1))) \
+  X (GROUPED_QUANTIZE, "grouped_quantize", COMPUTE, QUANTISE, TRANSPOSE, \
+     "the same for each of `groups` matrices by itself: of `counts` rows, or of equally many", \
+     (rows, cols, groups), 0, \
+     ((out, writes, rows * cols), (col, may_write, rows * cols), (in, reads, rows * cols), \
+      (counts, may_read, groups))) \
   X (PARAM_AMAX, "param_amax", COMPUTE, QUANTISE, REDUCTION, \
      "largest magnitudes of each of a unit's parameters in this rank's part of them", \
      (count, parts), 0, ((amax, updates, MIN (parts, count / 16 + 1)), (in, reads, count))) \
@@ -336,13 +341,13 @@
       (came, may_read, ranks * experts))) \
   X (PERMUTE, "permute", COMPUTE, COPY, COPY, \
      "rows sorted by expert, once for each expert of a row, and their probabilities", \
-     (rows, out_rows, cols, entries), 0, \
+     (rows, out_rows, cols, entries, shares), 0, \
      ((out, writes, out_rows * cols), (in, reads, rows * cols), (map, reads, entries), \
-      (row_probs, may_write, out_rows), (probs, may_read, out_rows))) \
+      (row_probs, may_write, out_rows), (probs, may_read, shares))) \
   X (UNPERMUTE, "unpermute", COMPUTE, COPY, COPY, "rows where they were, those of one added up", \
-     (rows, in_rows, cols, entries), 0, \
+     (rows, in_rows, cols, entries, shares), 0, \
      ((out, writes, rows * cols), (in, reads, in_rows * cols), (map, reads, entries), \
-      (dprobs, may_write, in_rows), (row_dprobs, may_read, in_rows))) \
+      (dprobs, may_write, shares), (row_dprobs, may_read, in_rows))) \
   X (SORT, "sort", COMPUTE, COPY, COPY, "numbers in order, and where each of them was before", \
      (count), 0, \
      ((order, writes, count), (keys, reads, count), (sorted, writes, count), \
@@ -358,14 +363,14 @@
      (count, pieces, held), 0, ((out, writes, count), (in, reads, held))) \
   X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, PRODUCT, "a matrix product for each expert", \
      (m, n, k, layout, groups), 2.0 * m * n * k, \
-     ((out, writes, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
-      (b, reads, layout == 2 ? n * k : groups * n * k), (counts, may_read, groups), \
+     ((out, writes, layout >= 2 ? groups * m * n : m * n), (a, reads, m * k), \
+      (b, reads, layout >= 2 ? n * k : groups * n * k), (counts, may_read, groups), \
       (work, scratch, is_fp32 ? 0 : m * k + k * n + m * n, PRODUCT, 0))) \
   X (GROUPED_GEMM_ADD, "grouped_gemm_add", COMPUTE, GEMM, PRODUCT, \
      "out += a matrix product for each expert", \
      (m, n, k, layout, groups), 2.0 * m * n * k, \
-     ((out, updates, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
-      (b, reads, layout == 2 ? n * k : groups * n * k), (counts, may_read, groups), \
+     ((out, updates, layout >= 2 ? groups * m * n : m * n), (a, reads, m * k), \
+      (b, reads, layout >= 2 ? n * k : groups * n * k), (counts, may_read, groups), \
       (work, scratch, m * n + (is_fp32 ? 0 : m * k + k * n), PRODUCT, 0))) \
   X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, ACTIVATION, \
      "activation, times the probability of each row", \

@@ -64,9 +64,10 @@ own_traffic (const SimCostInput *input, const PlanOp *op)
   if (op->kind == PLAN_OP_ROPE)
     return -2 * values_share (op->dims[PLAN_DIM_ROPE_heads], op->dims[PLAN_DIM_ROPE_kv_heads])
            * operand_bytes (input, op, PLAN_REF_ROPE_qkv);
-  if (op->kind == PLAN_OP_QUANTIZE)
-    return op->refs[PLAN_REF_QUANTIZE_scale].array < 0
-                   && op->refs[PLAN_REF_QUANTIZE_largest].array < 0
+  if (op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_GROUPED_QUANTIZE)
+    return (op->kind == PLAN_OP_GROUPED_QUANTIZE
+            || (op->refs[PLAN_REF_QUANTIZE_scale].array < 0
+                && op->refs[PLAN_REF_QUANTIZE_largest].array < 0))
                    && has_tensor_scale (operand (input, op, PLAN_REF_QUANTIZE_out)->dtype)
                ? operand_bytes (input, op, PLAN_REF_QUANTIZE_in)
                : 0;
@@ -217,7 +218,7 @@ shape_of (const PlanOp *op)
   if (!is_grouped (op->kind))
     return shape;
   shape.groups = op->dims[PLAN_DIM_GROUPED_GEMM_groups];
-  gint64 *shared = op->dims[PLAN_DIM_GROUPED_GEMM_layout] == 2 ? &shape.k : &shape.m;
+  gint64 *shared = op->dims[PLAN_DIM_GROUPED_GEMM_layout] >= 2 ? &shape.k : &shape.m;
   *shared = divide_up (*shared, shape.groups);
   return shape;
 }
@@ -261,7 +262,7 @@ is_aligned (const SimCostInput *input, const PlanOp *op)
 {
   const gint64 m = op->dims[PLAN_DIM_GEMM_m], n = op->dims[PLAN_DIM_GEMM_n],
                k = op->dims[PLAN_DIM_GEMM_k], layout = op->dims[PLAN_DIM_GEMM_layout];
-  const gint64 columns[] = { n, layout == 2 ? m : k, layout == 1 ? k : n };
+  const gint64 columns[] = { n, layout >= 2 ? m : k, layout == 1 ? k : n };
   for (guint i = 0; i < G_N_ELEMENTS (columns); i++)
     if (columns[i] * plan_dtype_bits (operand (input, op, i)->dtype) % ALIGNMENT_BITS != 0)
       return FALSE;
@@ -423,13 +424,16 @@ static SimTime
 traffic_time (const SimCostInput *input, const PlanOp *op, SimParam class)
 {
   G_STATIC_ASSERT ((int)PLAN_REF_QUANTIZE_col == (int)PLAN_REF_PARAM_QUANTIZE_col);
-  const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  const gboolean is_grouped = op->kind == PLAN_OP_GROUPED_QUANTIZE;
+  const gboolean quantises
+      = is_grouped || op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
+  const gint64 kernels = is_grouped ? op->dims[PLAN_DIM_GROUPED_QUANTIZE_groups] : 1;
   if (quantises && op->refs[PLAN_REF_QUANTIZE_col].array < 0) /* it makes no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);
   return time_by_curve (input,
                         memory_seconds (input, bytes, class)
-                            + 1e-9 * sim_cost_param (input, SIM_PARAM_KERNEL_NS),
+                            + 1e-9 * (double)kernels * sim_cost_param (input, SIM_PARAM_KERNEL_NS),
                         bytes);
 }
 

@@ -91,6 +91,8 @@ calls_of (const PlanOp *op)
     case PLAN_OP_GROUPED_GEMM:
     case PLAN_OP_GROUPED_GEMM_ADD:
       return op->dims[PLAN_DIM_GROUPED_GEMM_groups];
+    case PLAN_OP_GROUPED_QUANTIZE:
+      return op->dims[PLAN_DIM_GROUPED_QUANTIZE_groups];
     case PLAN_OP_SORT:
       return SORT_KERNELS;
     case PLAN_OP_JOIN_ROWS:

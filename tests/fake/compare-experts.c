@@ -218,6 +218,18 @@ draw_routes (Sorted *self, GRand *rand)
   compare_operand_keep (&self->routes, device);
 }
 
+/* Draws whether rows of each expert begin at multiples, and of what. Returns how many rows of zeros
+ * each may take then. */
+static gint64
+draw_multiple (GRand *rand)
+{
+  static const gint64 multiples[] = { 1, 16, 128, 3 };
+  const gint64 multiple = multiples[g_rand_int_range (rand, 0, G_N_ELEMENTS (multiples))];
+
+  manner.value[PLAN_MANNER_MULTIPLE] = multiple > 1 ? (double)multiple : 0;
+  return multiple - 1;
+}
+
 static void
 sort_by_routes (Sorted *self, GRand *rand)
 {
@@ -229,6 +241,8 @@ sort_by_routes (Sorted *self, GRand *rand)
   self->rows = compare_odd_size (rand, 700);
   self->room = g_rand_boolean (rand) ? self->rows * MIN (self->topk, each)
                                      : g_rand_int_range (rand, 1, (gint32)self->rows + 1);
+  if (self->ranks == 1)
+    self->room = self->rows * self->topk + draw_multiple (rand) * self->experts;
   self->entries
       = PLAN_ROW_MAP_HEAD + self->ranks * self->room + self->rows * self->topk + self->experts;
   draw_routes (self, rand);
@@ -236,6 +250,7 @@ sort_by_routes (Sorted *self, GRand *rand)
   run_both (PLAN_OP_ROW_MAP, exec_cuda_sort_rows,
             (gint64[]){ self->rows, self->experts, self->ranks, self->entries },
             OPERANDS (&self->map, &self->routes));
+  manner = (PlanManner){ 0 };
   check_equal (&self->map, "rows by routes");
   compare_operand_keep (&self->map, device);
 }
@@ -278,7 +293,8 @@ START_TEST (rows_that_came_are_sorted_as_the_cpus)
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 ranks = g_rand_int_range (rand, 1, 9), experts = g_rand_int_range (rand, 1, 12);
   const gint64 room = compare_odd_size (rand, 600), rows = ranks * room;
-  const gint64 dims[] = { rows, experts, ranks, PLAN_ROW_MAP_HEAD + 2 * rows + experts };
+  const gint64 empty = draw_multiple (rand) * experts;
+  const gint64 dims[] = { rows, experts, ranks, PLAN_ROW_MAP_HEAD + 2 * rows + empty + experts };
   CompareOperand map, came;
 
   draw_operand (&map, PLAN_DTYPE_I32, COMPARE_BYTES, dims[3], rand);
@@ -297,6 +313,7 @@ START_TEST (rows_that_came_are_sorted_as_the_cpus)
     }
   compare_operand_keep (&came, device);
   run_both (PLAN_OP_ROW_MAP, exec_cuda_sort_rows, dims, OPERANDS (&map, NULL, &came));
+  manner = (PlanManner){ 0 };
   check_equal (&map, "rows by arrivals");
   clear (OPERANDS (&map, &came));
 }

@@ -623,8 +623,9 @@ START_TEST (other_parts_are_refused)
 END_TEST
 
 /* Every op that the CPU runs the device runs too: those on parts of parameters are compared here,
- * those of experts in compare-experts.c; products of experts, copies to the host and what the host
- * does are compared by whole runs alone (test-cuda-experts.c, test-cuda-walk.c). */
+ * those of experts in compare-experts.c; products of experts, what quantises their rows, copies to
+ * the host and what the host does are compared by whole runs alone (test-cuda-experts.c,
+ * test-cuda-walk.c). */
 START_TEST (every_op_is_compared)
 {
   static const PlanOpKind elsewhere[] = { PLAN_OP_ADAMW_HOST,
@@ -640,6 +641,7 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_ROW_MAP,
                                           PLAN_OP_PERMUTE,
                                           PLAN_OP_UNPERMUTE,
+                                          PLAN_OP_GROUPED_QUANTIZE,
                                           PLAN_OP_GROUPED_GEMM,
                                           PLAN_OP_GROUPED_GEMM_ADD,
                                           PLAN_OP_EXPERT_ACTIVATE,

@@ -113,6 +113,46 @@ START_TEST (experts_are_near_the_cpus)
 }
 END_TEST
 
+/* Experts in eight bits: rows of each are quantised by themselves, and cuBLASLt multiplies whatever
+ * number of them there is. Blackwell reads matrices with one scale as they are, or transposed. */
+START_TEST (quantised_experts_are_near_the_cpus)
+{
+  static const struct
+  {
+    const char *fields, *sizes, *cluster;
+    int major;
+  } cases[] = {
+    { "compute=fp8-tensorwise seq=32", "hidden=32,ffn=32,expert_ffn=16,head_dim=16", "h100-80gb",
+      9 },
+    { "compute=fp8-blockwise seq=128 grad_accum_fusion=on",
+      "hidden=128,ffn=128,expert_ffn=128,head_dim=64", "h100-80gb", 9 },
+    { "compute=mxfp8 seq=128 recompute=selective recompute_modules=moe_act",
+      "hidden=128,ffn=128,expert_ffn=128,head_dim=64", "b200", 10 },
+    { "compute=fp8-tensorwise seq=32 grad_accum_fusion=on",
+      "hidden=32,ffn=32,expert_ffn=16,head_dim=16", "b200", 10 },
+  };
+  static const char *const splits_of[]
+      = { "ep=1 gbs=2 moe_capacity=0.8 moe_drop=position", "ep=2 gbs=4 strategy=optim_grads_params "
+                                                           "moe_imbalance=2" };
+  const guint which = (guint)_i % 4, split = (guint)_i / 4;
+  g_autofree char *model
+      = g_strdup_printf ("family=qwen3_moe,layers=1,heads=2,kv_heads=1,vocab=32,max_seq=128,"
+                         "experts=4,topk=2,%s",
+                         cases[which].sizes);
+  g_autofree char *fields
+      = g_strconcat (cases[which].fields, " main_grads=fp32 router_dtype=bf16 deterministic=on ",
+                     splits_of[split], NULL);
+  Case c;
+  case_open_on (&c, model, cases[which].cluster, split + 1);
+  case_set_plan (&c, fields);
+  fake_cuda_set_machine (c.ranks, (guint64)1 << 30, cases[which].major, 0);
+  check_against_cpu (&c, fields);
+  case_check_bytes (&c, fields);
+  ck_assert_uint_eq (count_logged ("gemm_plain"), 0);
+  case_clear (&c, fields);
+}
+END_TEST
+
 /* Pipelines: each stage's experts lie on two ranks. */
 START_TEST (experts_of_stages_are_near_the_cpus)
 {
@@ -389,6 +429,7 @@ main (void)
   TCase *tcase = tcase_create ("experts");
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
+  test_add_runs (tcase, quantised_experts_are_near_the_cpus, 8);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
   test_add_runs (tcase, experts_beside_split_layers_are_near_the_cpus, 5);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));

@@ -47,7 +47,8 @@ is_whole (const ExecArgs *args, guint i)
   const gboolean is_attention = kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD;
   const char access = plan_op_ref_access (kind, i);
   const gboolean is_of_experts
-      = (kind == PLAN_OP_GROUPED_GEMM && args->op->dims[PLAN_DIM_GROUPED_GEMM_layout] != 2)
+      = (kind == PLAN_OP_GROUPED_GEMM && args->op->dims[PLAN_DIM_GROUPED_GEMM_layout] < 2)
+        || (kind == PLAN_OP_GROUPED_QUANTIZE && args->ptr[PLAN_REF_GROUPED_QUANTIZE_counts])
         || (kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
   const gboolean is_of_parts = exec_manner (args, PLAN_MANNER_PARTS) > 1
                                && (is_attention ? access == 'r' : kind == PLAN_OP_POSITIONS_BWD);

@@ -52,8 +52,10 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
 static void
 take_factors (ExecEvaluator *self)
 {
-  gint64 widest = MAX (MAX (self->qkv_width, self->up_width), self->model->hidden);
-  gint64 tallest = MAX (self->rows, widest);
+  const PlanModel *m = self->model;
+  const gint64 of_experts = 2 * MAX (m->expert_ffn, m->shared_ffn);
+  const gint64 widest = MAX (MAX (self->qkv_width, self->up_width), MAX (m->hidden, of_experts));
+  const gint64 tallest = MAX (MAX (self->rows, exec_evaluator_expert_rows (self)), widest);
 
   for (guint i = 0; i < G_N_ELEMENTS (self->factor); i++)
     {

@@ -14,11 +14,47 @@
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
 
-/* The most rows that there can be. */
-static gint64
-n_rows (const ExecEvaluator *self)
+static gboolean
+is_quantised (const ExecEvaluator *self)
 {
-  return self->ep * self->own_rows * self->model->topk;
+  return self->product != self->compute;
+}
+
+ExecArray
+exec_evaluator_narrow (ExecEvaluator *self, guint which, ExecArray factor, PlanDtype dtype,
+                       gint64 rows, gint64 cols, gboolean transposes)
+{
+  ExecArray out = self->factor[which], other = self->factor[2];
+
+  if (!is_quantised (self))
+    return factor;
+  out.dtype = other.dtype = dtype;
+  if (transposes)
+    RUN (QUANTIZE, EXEC_OPERANDS (other, out, factor), rows, cols);
+  else
+    RUN (QUANTIZE, EXEC_OPERANDS (out, other, factor), rows, cols);
+  return out;
+}
+
+gint64
+exec_evaluator_narrow_layout (const ExecEvaluator *self, gint64 layout)
+{
+  return is_quantised (self) ? 1 : layout;
+}
+
+/* The number of rows of an expert is a multiple of this: rows of zeros fill up the last block of
+ * those that share a scale in a column, and make 16 bytes where all share one. */
+static gint64
+multiple_of_rows (const ExecEvaluator *self)
+{
+  return !is_quantised (self) ? 1 : self->product == PLAN_DTYPE_E4M3 ? 16 : 128;
+}
+
+gint64
+exec_evaluator_expert_rows (const ExecEvaluator *self)
+{
+  return self->ep * self->own_rows * self->model->topk
+         + self->model->experts * (multiple_of_rows (self) - 1);
 }
 
 /* Rows of an expert's first weight. */
@@ -68,6 +104,20 @@ send_row (const ExecEvaluator *self, gint64 layer, guint peer, gint64 token, gin
           plan_dtype_bytes (self->compute, (guint64)hidden));
 }
 
+/* Makes a row of zeros that is no token's. */
+static void
+fill_row (const ExecEvaluator *self, gint64 layer, gint64 expert, gint64 row)
+{
+  const ExecEvaluatorLayer *to = &self->layers[layer];
+  const gint64 hidden = self->model->hidden;
+
+  to->peer[row] = to->token[row] = -1;
+  to->expert[row] = (gint32)expert;
+  exec_evaluator_put (to->row_probs, row, 0);
+  for (gint64 col = 0; col < hidden; col++)
+    exec_evaluator_put (to->rows, row * hidden + col, 0);
+}
+
 /* Makes the rows of all tokens, sorted by expert. */
 static void
 send_rows (const ExecEvaluator *self, gint64 layer)
@@ -76,14 +126,18 @@ send_rows (const ExecEvaluator *self, gint64 layer)
   gint64 row = 0;
 
   for (gint64 expert = 0; expert < experts; expert++)
-    for (guint peer = 0; peer < self->ep; peer++)
-      for (gint64 token = 0; token < self->own_rows; token++)
-        {
-          const guint8 *left = self->peer[peer]->layers[layer].left.data;
+    {
+      for (guint peer = 0; peer < self->ep; peer++)
+        for (gint64 token = 0; token < self->own_rows; token++)
+          {
+            const guint8 *left = self->peer[peer]->layers[layer].left.data;
 
-          if (left[token * experts + expert])
-            send_row (self, layer, peer, token, expert, row++);
-        }
+            if (left[token * experts + expert])
+              send_row (self, layer, peer, token, expert, row++);
+          }
+      while (row % multiple_of_rows (self) != 0)
+        fill_row (self, layer, expert, row++);
+    }
   self->layers[layer].n_rows = row;
 }
 
@@ -203,6 +257,16 @@ activate_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 firs
                            (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
 }
 
+/* out = in * weight^T for the rows of one expert. */
+static void
+multiply_rows (ExecEvaluator *self, ExecArray out, ExecArray in, ExecArray weight, gint64 n,
+               gint64 outputs, gint64 inputs)
+{
+  in = exec_evaluator_narrow (self, 0, in, self->product, n, inputs, FALSE);
+  weight = exec_evaluator_narrow (self, 1, weight, self->product_weight, outputs, inputs, FALSE);
+  RUN (GEMM, EXEC_OPERANDS (out, in, weight), n, outputs, inputs, 1);
+}
+
 static void
 run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
 {
@@ -216,17 +280,13 @@ run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
   if (n == 0)
     return;
   scale_rows (self, l, first, n);
-  RUN (GEMM,
-       EXEC_OPERANDS (row_of (l->rows_up, first, up), row_of (l->scaled, first, hidden),
-                      part_of (gate_up, expert, up, hidden)),
-       n, up, hidden, 1);
+  multiply_rows (self, row_of (l->rows_up, first, up), row_of (l->scaled, first, hidden),
+                 part_of (gate_up, expert, up, hidden), n, up, hidden);
   add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up,
             row_of (l->rows_up, first, up), (ExecArray){ 0 }, n);
   activate_rows (self, l, first, n);
-  RUN (GEMM,
-       EXEC_OPERANDS (row_of (self->drows, first, hidden), row_of (l->rows_activated, first, ffn),
-                      part_of (down, expert, hidden, ffn)),
-       n, hidden, ffn, 1);
+  multiply_rows (self, row_of (self->drows, first, hidden), row_of (l->rows_activated, first, ffn),
+                 part_of (down, expert, hidden, ffn), n, hidden, ffn);
   add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden,
             row_of (self->drows, first, hidden), row_of (l->row_probs, first, 1), n);
 }
@@ -417,9 +477,24 @@ weight_bwd (ExecEvaluator *self, ExecArray dweight, ExecArray dout, ExecArray in
             gint64 inputs, gint64 n)
 {
   if (n > 0)
-    RUN (GEMM, EXEC_OPERANDS (dweight, dout, in), outputs, inputs, n, 2);
+    RUN (GEMM,
+         EXEC_OPERANDS (dweight,
+                        exec_evaluator_narrow (self, 0, dout, self->product_grad, n, outputs, TRUE),
+                        exec_evaluator_narrow (self, 1, in, self->product, n, inputs, TRUE)),
+         outputs, inputs, n, exec_evaluator_narrow_layout (self, 2));
   else
     RUN (ZERO, EXEC_OPERANDS (dweight), outputs * inputs);
+}
+
+/* din = dout * weight for the rows of one expert. */
+static void
+multiply_rows_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray weight, gint64 n,
+                   gint64 outputs, gint64 inputs)
+{
+  dout = exec_evaluator_narrow (self, 0, dout, self->product_grad, n, outputs, FALSE);
+  weight = exec_evaluator_narrow (self, 1, weight, self->product_weight, outputs, inputs, TRUE);
+  RUN (GEMM, EXEC_OPERANDS (din, dout, weight), n, inputs, outputs,
+       exec_evaluator_narrow_layout (self, 0));
 }
 
 /* Where a rank leaves the gradient of an expert's weight. */
@@ -474,22 +549,19 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
                 row_of (l->rows_activated, first, ffn), hidden, ffn, p == owner ? n : 0);
   if (n > 0)
     {
-      RUN (GEMM,
-           EXEC_OPERANDS (
-               dactivated, dout,
-               part_of (exec_evaluator_weight (self, down_role, layer), expert, hidden, ffn)),
-           n, ffn, hidden, 0);
+      multiply_rows_bwd (
+          self, dactivated, dout,
+          part_of (exec_evaluator_weight (self, down_role, layer), expert, hidden, ffn), n, hidden,
+          ffn);
       activate_rows_bwd (self, l, first, n);
       if (m->expert_bias)
         RUN (ACCUMULATE,
              EXEC_OPERANDS (row_of (self->row_dprobs, first, 1),
                             row_of (self->bias_dprobs, first, 1)),
              n);
-      RUN (GEMM,
-           EXEC_OPERANDS (
-               dout, dup,
-               part_of (exec_evaluator_weight (self, up_role, layer), expert, up, hidden)),
-           n, hidden, up, 0);
+      multiply_rows_bwd (self, dout, dup,
+                         part_of (exec_evaluator_weight (self, up_role, layer), expert, up, hidden),
+                         n, up, hidden);
       scale_rows_bwd (self, l, first, n);
     }
   for (guint p = 0; p < self->ep; p++)
@@ -594,11 +666,17 @@ group_bwd (ExecEvaluator *self, gint64 layer)
 
   for (gint64 row = 0; row < l->n_rows; row++)
     {
-      const ExecEvaluator *peer = self->peer[l->peer[row]];
+      void *to = row_of (self->drows, row, m->hidden).data;
+      const guint64 bytes = plan_dtype_bytes (self->compute, (guint64)m->hidden);
 
-      memcpy (row_of (self->drows, row, m->hidden).data,
-              row_of (exec_evaluator_own (peer, peer->dout), l->token[row], m->hidden).data,
-              plan_dtype_bytes (self->compute, (guint64)m->hidden));
+      if (l->peer[row] < 0)
+        {
+          memset (to, 0, bytes);
+          continue;
+        }
+      const ExecEvaluator *peer = self->peer[l->peer[row]];
+      memcpy (to, row_of (exec_evaluator_own (peer, peer->dout), l->token[row], m->hidden).data,
+              bytes);
     }
   for (gint64 expert = 0; expert < m->experts; expert++)
     expert_bwd (self, layer, expert);
@@ -638,7 +716,7 @@ static void
 take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
 {
   const PlanModel *m = self->model;
-  const guint64 tokens = (guint64)self->rows, rows = (guint64)n_rows (self);
+  const guint64 tokens = (guint64)self->rows, rows = (guint64)exec_evaluator_expert_rows (self);
   const guint64 probs = tokens * (guint64)m->experts;
   const PlanDtype c = self->compute;
 
@@ -665,7 +743,7 @@ void
 exec_evaluator_take_experts (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
-  const guint64 tokens = (guint64)self->rows, rows = (guint64)n_rows (self);
+  const guint64 tokens = (guint64)self->rows, rows = (guint64)exec_evaluator_expert_rows (self);
   const guint64 hidden = (guint64)m->hidden, shared = (guint64)MAX (m->shared_ffn, m->hidden);
   const PlanDtype c = self->compute;
 

@@ -47,6 +47,15 @@ guint exec_evaluator_find_trained (const PlanModel *model, gint64 layer, PlanTen
 gboolean exec_evaluator_init_balance (ExecEvaluator *self, GError **error);
 void exec_evaluator_balance (ExecEvaluator *self);
 
+/* tests/reference/evaluate-experts.c: a factor [rows, cols] of a product in a format of products,
+ * transposed if the product sums over its rows; the factor itself where nothing is quantised. Of
+ * two factors that are read at once `which` is 0 and 1. */
+ExecArray exec_evaluator_narrow (ExecEvaluator *self, guint which, ExecArray factor,
+                                 PlanDtype dtype, gint64 rows, gint64 cols, gboolean transposes);
+/* The layout of a product whose factors have gone through it. */
+gint64 exec_evaluator_narrow_layout (const ExecEvaluator *self, gint64 layout);
+gint64 exec_evaluator_expert_rows (const ExecEvaluator *self); /* the most that there can be */
+
 /* tests/reference/evaluate-experts.c: the bounds of the activation function. */
 PlanManner exec_evaluator_activation_manner (const ExecEvaluator *self);
 

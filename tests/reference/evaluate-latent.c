@@ -70,9 +70,12 @@ down (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, gin
 {
   const gint64 hidden = self->model->hidden;
 
-  RUN_AS (NULL, GEMM,
-          EXEC_OPERANDS (exec_evaluator_own_rows (self, out, outputs),
-                         exec_evaluator_own (self, in), exec_evaluator_weight (self, role, layer)),
+  in = exec_evaluator_narrow (self, 0, exec_evaluator_own (self, in), self->product, self->own_rows,
+                              hidden, FALSE);
+  const ExecArray weight
+      = exec_evaluator_narrow (self, 1, exec_evaluator_weight (self, role, layer),
+                               self->product_weight, outputs, hidden, FALSE);
+  RUN_AS (NULL, GEMM, EXEC_OPERANDS (exec_evaluator_own_rows (self, out, outputs), in, weight),
           self->own_rows, outputs, hidden, 1);
 }
 
@@ -80,17 +83,19 @@ static void
 down_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, PlanTensorRole role,
           gint64 layer, gint64 outputs)
 {
-  const gint64 hidden = self->model->hidden;
+  const gint64 hidden = self->model->hidden, rows = self->own_rows;
   const ExecArray own = exec_evaluator_own_rows (self, dout, outputs);
+  ExecArray a = exec_evaluator_narrow (self, 0, own, self->product_grad, rows, outputs, TRUE);
+  ExecArray b = exec_evaluator_narrow (self, 1, exec_evaluator_own (self, in), self->product, rows,
+                                       hidden, TRUE);
 
-  RUN_AS (NULL, GEMM,
-          EXEC_OPERANDS (exec_evaluator_gradient (self, role, layer), own,
-                         exec_evaluator_own (self, in)),
-          outputs, hidden, self->own_rows, 2);
-  RUN_AS (NULL, GEMM,
-          EXEC_OPERANDS (exec_evaluator_own (self, din), own,
-                         exec_evaluator_weight (self, role, layer)),
-          self->own_rows, hidden, outputs, 0);
+  RUN_AS (NULL, GEMM, EXEC_OPERANDS (exec_evaluator_gradient (self, role, layer), a, b), outputs,
+          hidden, rows, exec_evaluator_narrow_layout (self, 2));
+  a = exec_evaluator_narrow (self, 0, own, self->product_grad, rows, outputs, FALSE);
+  b = exec_evaluator_narrow (self, 1, exec_evaluator_weight (self, role, layer),
+                             self->product_weight, outputs, hidden, TRUE);
+  RUN_AS (NULL, GEMM, EXEC_OPERANDS (exec_evaluator_own (self, din), a, b), rows, hidden, outputs,
+          exec_evaluator_narrow_layout (self, 0));
 }
 
 static void

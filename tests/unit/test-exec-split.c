@@ -456,6 +456,54 @@ START_TEST (quantised_products_may_be_split)
 }
 END_TEST
 
+/* Experts in eight bits, whose rows are quantised by themselves. How many there are differs from
+ * expert to expert, and some have none: beside shared experts, with biases, with scores applied to
+ * their inputs, and behind latent attention. */
+START_TEST (quantised_experts_may_be_split)
+{
+  static const struct
+  {
+    const char *words, *sizes;
+    int head_dim;
+  } formats[] = {
+    { "compute=fp8-tensorwise seq=32 mbs=2", "hidden=32,ffn=32,expert_ffn=16", 16 },
+    { "compute=mxfp8 seq=64 mbs=1", "hidden=64,ffn=64,expert_ffn=32", 32 },
+    { "compute=fp8-blockwise seq=128 mbs=1", "hidden=128,ffn=128,expert_ffn=128", 64 },
+  };
+  static const struct
+  {
+    const char *model, *words;
+  } splits[] = {
+    { "family=qwen3_moe,layers=2,experts=8,topk=3,shared_ffn=128,shared_gate=on,dense_layers=1,"
+      "router_score=sigmoid,router_bias=on",
+      "ep=4 strategy=optim_grads_params main_grads=bf16" },
+    { "family=gpt_oss,layers=2,experts=4,topk=3,window=5,glu_limit=0.004",
+      "ep=2 strategy=no_shard recompute=selective recompute_modules=core_attn+moe_act" },
+    { "family=mixtral,layers=2,experts=8,topk=2", "ep=1 strategy=optim" },
+    { "family=llama4_text,layers=2,experts=4,shared_ffn=128,moe_every=2,window=20,full_every=2,"
+      "nope_every=2",
+      "ep=2 strategy=optim_grads recompute=full moe_capacity=0.7" },
+    { "family=mixtral,layers=2,experts=6,topk=2", "ep=2 pp=2 strategy=optim_grads_params" },
+    { "family=qwen3_moe,layers=2,experts=4,topk=3,shared_ffn=128,shared_gate=on,dense_layers=1",
+      "tp=2 sp=on ep=2 strategy=optim gbs=4" },
+    { "family=deepseek_v3,layers=2,experts=4,topk=2,shared_ffn=128,dense_layers=1,q_lora=128,"
+      "kv_lora=64,nope_dim=96,rope_dim=32,v_dim=128,router_score=sigmoid,router_groups=2,"
+      "router_group_topk=1,mtp=0",
+      "ep=2 strategy=optim" },
+  };
+  /* The first two splits in all formats, as blocks of 128 x 128 take longest. */
+  const guint split = (guint)(_i < 6 ? _i / 3 : _i / 2 - 1),
+              format = (guint)(_i < 6 ? _i % 3 : _i % 2);
+  const gboolean is_latent = strstr (splits[split].model, "kv_lora") != NULL;
+  g_autofree char *model = g_strdup_printf (
+      "%s,%s,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128", splits[split].model,
+      formats[format].sizes, is_latent ? 128 : formats[format].head_dim);
+  g_autofree char *words = g_strjoin (" ", "main_grads=fp32 moe_imbalance=8", formats[format].words,
+                                      splits[split].words, NULL);
+  compare (model, RANKS, words);
+}
+END_TEST
+
 /* Moments in eight bits, whose scales are those of the parts of parameters that ranks of a stage
  * have. */
 START_TEST (stages_may_have_moments_in_eight_bits)
@@ -717,6 +765,7 @@ main (void)
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 12);
   test_add_runs (tcase, quantised_products_may_be_split, 36);
+  test_add_runs (tcase, quantised_experts_may_be_split, 16);
   test_add_runs (tcase, stages_may_have_moments_in_eight_bits, 8);
   test_add_runs (tcase, experts_may_have_moments_in_eight_bits, 4);
   tcase_add_test (tcase, tied_stages_may_have_moments_in_eight_bits);

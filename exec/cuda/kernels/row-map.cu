@@ -19,8 +19,15 @@ namespace
 
 struct MapShape
 {
-  uint64_t rows, experts, ranks, entries;
+  uint64_t rows, experts, ranks, entries, multiple; /* at which rows of an expert begin */
 };
+
+/* Rows that an expert takes: its own, and rows of zeros behind them. */
+__device__ inline uint64_t
+rows_taken (const MapShape &shape, uint64_t rows)
+{
+  return (rows + shape.multiple - 1) / shape.multiple * shape.multiple;
+}
 
 /* How many sorted rows a map has room for, if each row is copied to `slots` experts. */
 __device__ inline uint64_t
@@ -114,7 +121,7 @@ sort_routes (MapShape shape, const uint8_t *routes, int32_t *map)
       uint64_t rank = e / each, n = 0;
 
       for (uint64_t other = rank * each; other < e; other++)
-        n += (uint64_t)counts[other];
+        n += rows_taken (shape, (uint64_t)counts[other]);
       for (uint64_t base = 0; base < shape.rows; base += THREADS)
         {
           uint64_t row = base + threadIdx.x;
@@ -134,8 +141,8 @@ sort_routes (MapShape shape, const uint8_t *routes, int32_t *map)
     }
 }
 
-/* Limits the counts of rows to what each rank has room for, and stores in the map's head how many
- * the fullest rank would have got. */
+/* Limits the counts of rows to what each rank has room for, rounds them up, and stores in the map's
+ * head how many the fullest rank would have got. */
 __global__ void
 clip_counts (MapShape shape, int32_t *map)
 {
@@ -145,45 +152,58 @@ clip_counts (MapShape shape, int32_t *map)
 
   for (uint64_t rank = threadIdx.x; rank < shape.ranks; rank += THREADS)
     {
-      uint64_t n = 0;
+      uint64_t n = 0, all = 0;
 
       for (uint64_t e = rank * each; e < (rank + 1) * each; e++)
         {
           uint64_t own = (uint64_t)counts[e];
 
-          counts[e] = n < room ? (int32_t)at_most (own, room - n) : 0;
-          n += own;
+          counts[e] = n < room ? (int32_t)rows_taken (shape, at_most (own, room - n)) : 0;
+          n += rows_taken (shape, own);
+          all += own;
         }
-      atomicMax (&map[EXEC_ROW_MAP_MOST], (int32_t)n);
+      atomicMax (&map[EXEC_ROW_MAP_MOST], (int32_t)all);
     }
+}
+
+/* Sums the rows that came for an expert from the first `ranks` ranks. */
+__device__ inline uint64_t
+rows_of (const MapShape &shape, const int32_t *came, uint64_t expert, uint64_t ranks)
+{
+  uint64_t all = 0;
+
+  for (uint64_t rank = 0; rank < ranks; rank++)
+    all += (uint64_t)came[rank * shape.experts + expert];
+  return all;
 }
 
 /* Sorts the rows that came by expert; came[rank][expert] says how many there are. */
 __global__ void
 sort_arrivals (MapShape shape, const int32_t *came, int32_t *map)
 {
-  uint64_t sorted = sorted_of (shape, 1), room = sorted / shape.ranks;
+  uint64_t sorted = sorted_of (shape, 1), room = shape.rows / shape.ranks;
   uint64_t pairs = shape.experts * shape.ranks;
   RowMap out = row_map_of (map, sorted);
 
   for (uint64_t pair = blockIdx.x; pair < pairs; pair += gridDim.x)
     {
-      uint64_t e = pair / shape.ranks, rank = pair % shape.ranks, row = rank * room, at = 0;
+      uint64_t e = pair / shape.ranks, rank = pair % shape.ranks, row = rank * room;
+      uint64_t at = rows_of (shape, came, e, rank);
 
       for (uint64_t other = 0; other < e; other++)
-        row += (uint64_t)came[rank * shape.experts + other];
-      for (uint64_t other = 0; other < pair; other++)
-        at += (uint64_t)came[other % shape.ranks * shape.experts + other / shape.ranks];
-      int32_t n = came[rank * shape.experts + e], all = 0;
+        {
+          row += (uint64_t)came[rank * shape.experts + other];
+          at += rows_taken (shape, rows_of (shape, came, other, shape.ranks));
+        }
+      int32_t n = came[rank * shape.experts + e];
       for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
         {
           out.source[at + (uint64_t)i] = (int32_t)(row + (uint64_t)i);
           out.place[row + (uint64_t)i] = (int32_t)(at + (uint64_t)i);
         }
-      for (uint64_t other = 0; other < shape.ranks; other++)
-        all += came[other * shape.experts + e];
       if (rank == 0 && threadIdx.x == 0)
-        counts_of (shape, map)[e] = all;
+        counts_of (shape, map)[e]
+            = (int32_t)rows_taken (shape, rows_of (shape, came, e, shape.ranks));
     }
   if (first_x () == 0)
     {
@@ -303,9 +323,10 @@ extern "C" int
 exec_cuda_sort_rows (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
-  MapShape shape
-      = { operands.dim (PLAN_DIM_ROW_MAP_rows), operands.dim (PLAN_DIM_ROW_MAP_experts),
-          operands.dim (PLAN_DIM_ROW_MAP_ranks), operands.dim (PLAN_DIM_ROW_MAP_entries) };
+  const double multiple = exec_manner (args, PLAN_MANNER_MULTIPLE);
+  MapShape shape = { operands.dim (PLAN_DIM_ROW_MAP_rows), operands.dim (PLAN_DIM_ROW_MAP_experts),
+                     operands.dim (PLAN_DIM_ROW_MAP_ranks), operands.dim (PLAN_DIM_ROW_MAP_entries),
+                     multiple > 1 ? (uint64_t)multiple : 1 };
   int32_t *map = operands.ints (PLAN_REF_ROW_MAP_map);
   const uint8_t *routes = (const uint8_t *)args->ptr[PLAN_REF_ROW_MAP_routes];
   const int32_t *came = routes == NULL ? operands.ints (PLAN_REF_ROW_MAP_came) : NULL;
