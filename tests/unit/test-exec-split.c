@@ -456,9 +456,9 @@ START_TEST (quantised_products_may_be_split)
 }
 END_TEST
 
-/* Experts in eight bits, whose rows are quantised by themselves. How many there are differs from
- * expert to expert, and some have none: beside shared experts, with biases, with scores applied to
- * their inputs, and behind latent attention. */
+/* Experts in eight bits or four, whose rows are quantised by themselves. How many there are differs
+ * from expert to expert, and some have none: beside shared experts, with biases, with scores
+ * applied to their inputs, and behind latent attention. */
 START_TEST (quantised_experts_may_be_split)
 {
   static const struct
@@ -466,9 +466,10 @@ START_TEST (quantised_experts_may_be_split)
     const char *words, *sizes;
     int head_dim;
   } formats[] = {
-    { "compute=fp8-tensorwise seq=32 mbs=2", "hidden=32,ffn=32,expert_ffn=16", 16 },
-    { "compute=mxfp8 seq=64 mbs=1", "hidden=64,ffn=64,expert_ffn=32", 32 },
-    { "compute=fp8-blockwise seq=128 mbs=1", "hidden=128,ffn=128,expert_ffn=128", 64 },
+    { "compute=fp8-tensorwise seq=32 mbs=1", "hidden=32,ffn=32,expert_ffn=16", 16 },
+    { "compute=mxfp8 seq=64 mbs=1 gbs=4", "hidden=64,ffn=64,expert_ffn=32", 32 },
+    { "compute=fp8-blockwise seq=128 mbs=1 gbs=4", "hidden=128,ffn=128,expert_ffn=128", 64 },
+    { "compute=nvfp4 seq=32 mbs=2", "hidden=32,ffn=32,expert_ffn=16", 16 },
   };
   static const struct
   {
@@ -492,8 +493,8 @@ START_TEST (quantised_experts_may_be_split)
       "ep=2 strategy=optim" },
   };
   /* The first two splits in all formats, as blocks of 128 x 128 take longest. */
-  const guint split = (guint)(_i < 6 ? _i / 3 : _i / 2 - 1),
-              format = (guint)(_i < 6 ? _i % 3 : _i % 2);
+  const guint split = (guint)(_i < 8 ? _i / 4 : _i / 2 - 2),
+              format = (guint)(_i < 8 ? _i % 4 : _i % 2);
   const gboolean is_latent = strstr (splits[split].model, "kv_lora") != NULL;
   g_autofree char *model = g_strdup_printf (
       "%s,%s,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128", splits[split].model,
@@ -765,7 +766,7 @@ main (void)
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 12);
   test_add_runs (tcase, quantised_products_may_be_split, 36);
-  test_add_runs (tcase, quantised_experts_may_be_split, 16);
+  test_add_runs (tcase, quantised_experts_may_be_split, 18);
   test_add_runs (tcase, stages_may_have_moments_in_eight_bits, 8);
   test_add_runs (tcase, experts_may_have_moments_in_eight_bits, 4);
   tcase_add_test (tcase, tied_stages_may_have_moments_in_eight_bits);
