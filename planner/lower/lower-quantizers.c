@@ -43,12 +43,33 @@ plan_lower_declare_amax_group (PlanLower *self)
   const guint stages = (guint)value[PLAN_PP];
   const guint of_stage = plan_schedule_ranks (self->schedule) / stages;
   const gboolean is_used = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-                           || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+                           || (value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+                               && !plan_stack_scales_slices (self->stack, self->plan))
                            || balances (self);
   self->comm.amax = stages == 1 ? self->comm.world
                     : is_used && of_stage > 1
                         ? plan_schedule_add_group (self->schedule, "amax", of_stage, 1)
                         : -1;
+}
+
+void
+plan_lower_share_magnitudes (PlanLower *self, PlanBucketKind kind, PlanRef amax, gint64 n)
+{
+  const gboolean is_of_experts = kind == PLAN_BUCKET_EXPERTS;
+  const gboolean slices = is_of_experts || plan_stack_scales_slices (self->stack, self->plan);
+  const gint8 groups[] = { is_of_experts ? self->bucket[kind].inner_group
+                           : slices      ? self->comm.inner
+                                         : self->comm.amax,
+                           slices && self->policy.splits_shards ? self->comm.outer : -1 };
+  if (!is_of_experts && self->place.ranks * self->place.replicas == 1)
+    return;
+  for (guint i = 0; i < G_N_ELEMENTS (groups); i++)
+    if (groups[i] >= 0)
+      {
+        plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, groups[i],
+                               PLAN_REFS (amax), n, PLAN_REF_NONE, ONE (event.exchanged));
+        plan_lower_wait (self, ONE (event.exchanged));
+      }
 }
 
 static void

@@ -145,20 +145,12 @@ static void
 find_largest (PlanLower *self, PlanBucketKind kind)
 {
   const gint32 amax = self->quantised[kind].amax;
-  const gint8 group = kind == PLAN_BUCKET_EXPERTS ? self->bucket[kind].inner_group
-                      : self->place.ranks * self->place.replicas > 1 ? self->comm.amax
-                                                                     : -1;
   if (amax < 0)
     return;
   const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)amax)->elements;
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_ref (amax)), PLAN_DIMS (count));
   each_unit (self, kind, measure_unit);
-  if (group < 0)
-    return;
-  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, group,
-                         PLAN_REFS (plan_lower_ref (amax)), count, PLAN_REF_NONE,
-                         ONE (event.exchanged));
-  plan_lower_wait (self, ONE (event.exchanged));
+  plan_lower_share_magnitudes (self, kind, plan_lower_ref (amax), count);
 }
 
 /* Visits what quantising works on. */

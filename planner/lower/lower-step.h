@@ -118,8 +118,7 @@ void plan_lower_drop_fresh_gradients (PlanLower *self);
  * `attached`). */
 void plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role);
 
-/* Copies the gradients of a unit into the bucket that is reduced, if they waited for one
- * another. */
+/* Copies gradients of a unit into the bucket that is reduced, if they waited for one another. */
 void plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
 
 void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
@@ -135,6 +134,7 @@ void plan_lower_declare_amax_group (PlanLower *self);
 void plan_lower_init_sites (PlanLower *self);
 void plan_lower_rescale (PlanLower *self);
 void plan_lower_balance (PlanLower *self);
+void plan_lower_share_magnitudes (PlanLower *self, PlanBucketKind kind, PlanRef amax, gint64 n);
 
 /* A matrix that two stages share (tied embeddings): sums its gradients over the two stages after
  * the ranks of each stage have reduced them; or, before that, declares a buffer and adds the other

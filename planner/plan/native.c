@@ -58,9 +58,6 @@ check_split (const Plan *plan, GError **error)
 {
   if (plan->value[PLAN_TP] == 1)
     return TRUE;
-  if (plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
-    return refuse_field (plan, PLAN_PARAM_GATHER, "beside tp above 1 " LATER ": it must be compute",
-                         error);
   if (plan->value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE
       && plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
     return refuse_field (plan, PLAN_TP_OVERLAP,

@@ -98,6 +98,13 @@ plan_stack_sums_shared_first (const PlanStack *self)
 }
 
 gboolean
+plan_stack_scales_slices (const PlanStack *self, const Plan *plan)
+{
+  return self->layer.kernels == PLAN_KERNELS_OWN && plan->value[PLAN_TP] > 1
+         && plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED;
+}
+
+gboolean
 plan_stack_collects (const PlanStack *self)
 {
   return self->grads.fresh == PLAN_GRADS_COLLECTED

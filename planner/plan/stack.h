@@ -71,6 +71,11 @@ guint64 plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *sch
  * stages. */
 gboolean plan_stack_sums_shared_first (const PlanStack *self);
 
+/* Whether a tensor-parallel rank's slice of a quantised parameter has scales of its own, so that
+ * ranks agree on magnitudes with those alone that share the slice. Our own kernels read a slice as
+ * a matrix; frameworks are taken to agree among all ranks of a stage. */
+gboolean plan_stack_scales_slices (const PlanStack *self, const Plan *plan);
+
 /* Whether a unit's gradients are moved to the bucket together (PLAN_GRADS_COLLECTED). */
 gboolean plan_stack_collects (const PlanStack *self);
 

@@ -297,7 +297,8 @@ plan_bound_communicator_bytes (const PlanCase *of)
   const gboolean has_stages = value[PLAN_PP] > 1;
   const gboolean shares_magnitudes = has_stages && all * value[PLAN_TP] > 1
                                      && (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-                                         || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
+                                         || (value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+                                             && !plan_stack_scales_slices (of->stack, &of->plan)));
   const gboolean sums_embedding = has_stages && value[PLAN_TASK] == PLAN_TASK_TRAIN
                                   && first_part (of).cut.shares_embedding
                                   && !plan_stack_sums_shared_first (of->stack);

@@ -96,6 +96,7 @@ static const struct
   const char *fields;
 } narrow[] = {
   { 2, "tp=2 sp=on strategy=optim compute=fp8-tensorwise gbs=2" },
+  { 4, "tp=2 sp=off strategy=optim_grads_params compute=fp8-tensorwise param_gather=fp8" },
   { 4, "tp=2 sp=on strategy=optim_grads_params compute=fp8-delayed recompute=full" },
   { 4, "tp=4 sp=on strategy=no_shard compute=fp8-delayed hidden_dropout=0.1 mbs=2 gbs=2" },
 };

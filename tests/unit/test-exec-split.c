@@ -446,6 +446,8 @@ START_TEST (quantised_products_may_be_split)
       2 * RANKS, FALSE },
     { "tp=2 sp=on strategy=no_shard recompute=full hidden_dropout=0.1", RANKS, FALSE },
     { "pp=2 strategy=optim_grads_params", RANKS, TRUE },
+    { "tp=2 sp=on strategy=optim_grads_params", RANKS, TRUE },
+    { "tp=2 sp=off dp_outer=2 strategy=optim_grads_params outer_strategy=optim", 2 * RANKS, TRUE },
   };
   if (_i % 4 == 3 && _i / 4 % 3 != 0 && test_share () > 1) /* blocks of 128 x 128 take longest */
     return;
@@ -735,8 +737,6 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
   } cases[] = {
     { LLAMA, "tp=2 tp_overlap=async compute=fp8-delayed",
       "tp_overlap=async beside quantised products is modelled and not" },
-    { LLAMA, "tp=2 sp=off compute=fp8-delayed param_gather=fp8",
-      "param_gather=fp8 beside tp above 1 is modelled and not" },
     { GPT2, "pp=2 pp_first_layers=1 strategy=optim precision_aware=on exp_avg=fp8",
       "exp_avg=fp8 would have other scales on both stages of a tied embedding" },
   };
@@ -765,7 +765,7 @@ main (void)
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 12);
-  test_add_runs (tcase, quantised_products_may_be_split, 36);
+  test_add_runs (tcase, quantised_products_may_be_split, 43);
   test_add_runs (tcase, quantised_experts_may_be_split, 18);
   test_add_runs (tcase, stages_may_have_moments_in_eight_bits, 8);
   test_add_runs (tcase, experts_may_have_moments_in_eight_bits, 4);
@@ -774,7 +774,7 @@ main (void)
   test_add_runs (tcase, stages_may_split_experts, 20);
   test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);
-  tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 3);
+  tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 2);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
