@@ -47,8 +47,10 @@
  *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
  * layout 1 and 0 its m rows are divided among the groups and each has its own b, with layout 2
- * its k rows are, and each has its own out; `counts` says how many, where the host does not. Rows
- * are moved by a map of `entries` numbers (exec/cpu/row-map.h says which). */
+ * its k rows are, and each has its own out; layout 3 is the same of factors that are transposed,
+ * each group by itself, as grouped_quantize writes them to `col`. `counts` says how many rows a
+ * group has, where the host does not. Rows are moved by a map of `entries` numbers
+ * (exec/cpu/row-map.h says which), and with them as many `shares` (probabilities). */
 #pragma once
 
 /* clang-format off */
