@@ -124,8 +124,7 @@ typedef struct
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here;
 } PlanLowerContext;
 
-/* One gather of all weights at once (nanotron): this rank's part, all ranks' parts, and the buffer
- * that the collective writes. */
+/* One gather of all weights at once (nanotron): this rank's part, all parts, what it writes. */
 typedef struct
 {
   gint32 sent, parts, landed;
@@ -139,9 +138,9 @@ typedef struct
   gint64 magnitudes; /* of one layer */
 } PlanLowerQuantised;
 
-/* Delayed scaling (fp8_delayed): scales, histories, and this step's largest magnitudes, of all
- * sites. Without it `largest`: the largest magnitude of what is quantised next, where the op that
- * makes that finds it. */
+/* Delayed scaling (fp8_delayed): scales, histories, and largest magnitudes of this step, of all
+ * sites. Without it `largest`: that of what is quantised next, where the op that makes it finds it.
+ */
 typedef struct
 {
   gint32 scales, history, amax, largest;
