@@ -95,6 +95,51 @@ exec_cpu_swiglu_bwd (const ExecArgs *args)
                    (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_cols], swiglu_bwd_rows);
 }
 
+/* A run of elements of one half of a gradient. */
+static void
+slopes_of (const ExecArgs *args, guint64 row, guint64 col, guint64 count, float *out)
+{
+  const guint64 cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_QUANTIZE_cols];
+  const guint64 within = col % cols, at = 2 * row * cols + within;
+  float gates[BLOCK], ups[BLOCK], douts[BLOCK], rest[BLOCK];
+  const gboolean is_gate = col < cols;
+  const float *gate = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_BWD_QUANTIZE_in, at, count, gates);
+  const float *up
+      = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_BWD_QUANTIZE_in, at + cols, count, ups);
+  const float *dout = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_BWD_QUANTIZE_dout,
+                                         row * cols + within, count, douts);
+
+  swiglu_bwd_block (is_gate ? out : rest, is_gate ? rest : out, dout, gate, up, count);
+}
+
+const float *
+exec_cpu_made (const ExecArgs *args, guint64 row, guint64 col, guint64 count, float *out)
+{
+  const guint64 cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_QUANTIZE_cols];
+  const PlanDtype dtype = args->dtype[PLAN_REF_SWIGLU_QUANTIZE_in];
+  float gates[BLOCK], ups[BLOCK], rounded[BLOCK];
+
+  if (args->op->kind == PLAN_OP_SWIGLU_QUANTIZE)
+    {
+      const guint64 at = 2 * row * cols + col;
+
+      swiglu_block (out, exec_cpu_read_ref (args, PLAN_REF_SWIGLU_QUANTIZE_in, at, count, gates),
+                    exec_cpu_read_ref (args, PLAN_REF_SWIGLU_QUANTIZE_in, at + cols, count, ups),
+                    count);
+    }
+  else
+    {
+      const guint64 first = col < cols ? MIN (count, cols - col) : count;
+
+      slopes_of (args, row, col, first, out);
+      if (first < count)
+        slopes_of (args, row, cols, count - first, out + first);
+    }
+  exec_cpu_write (rounded, dtype, 0, count, out);
+  memcpy (out, exec_cpu_read (rounded, dtype, 0, count, gates), count * sizeof *out);
+  return out;
+}
+
 /* --- all other activations ---------------------------------------------------------------- */
 
 #define SQRT_HALF 0.70710678f   /* sqrt (1/2) */

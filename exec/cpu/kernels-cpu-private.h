@@ -102,10 +102,12 @@ void exec_cpu_gemm (const ExecArgs *args);
 void exec_cpu_gemm_add (const ExecArgs *args);
 
 /* exec/cpu/kernels-cpu-activation.c */
-void exec_cpu_swiglu (const ExecArgs *args);
-void exec_cpu_swiglu_bwd (const ExecArgs *args);
-void exec_cpu_activate (const ExecArgs *args);
-void exec_cpu_activate_bwd (const ExecArgs *args);
+ExecCpuKernel exec_cpu_swiglu, exec_cpu_swiglu_bwd, exec_cpu_activate, exec_cpu_activate_bwd;
+
+/* Makes at most EXEC_CPU_BLOCK elements of a row of what swiglu_quantize, or swiglu_bwd_quantize,
+ * quantises, rounded to the format of `in`. Returns `out`. */
+const float *exec_cpu_made (const ExecArgs *args, guint64 row, guint64 col, guint64 count,
+                            float *out);
 
 /* exec/cpu/kernels-cpu-loss.c */
 void exec_cpu_row_stat (const ExecArgs *args);

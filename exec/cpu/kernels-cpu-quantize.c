@@ -42,6 +42,7 @@ typedef struct
   PlanDtype dtype;
   guint64 rows, cols;     /* of the result */
   gboolean is_transposed; /* stored as [cols, rows] */
+  const ExecArgs *made;   /* the op that makes it in passing (exec_cpu_made); NULL: it is stored */
 } Matrix;
 
 static inline float
@@ -69,6 +70,12 @@ element (const Matrix *in, guint64 at)
 static const float *
 run_of (const Matrix *in, guint64 row, guint64 col, guint64 count, float storage[RUN])
 {
+  if (in->made && !in->is_transposed)
+    return exec_cpu_made (in->made, row, col, count, storage);
+  for (guint64 i = 0; in->made && i < count; i++)
+    exec_cpu_made (in->made, col + i, row, 1, &storage[i]);
+  if (in->made)
+    return storage;
   if (!in->is_transposed)
     return exec_cpu_read (in->data, in->dtype, row * in->cols + col, count, storage);
   for (guint64 i = 0; i < count; i++)
@@ -370,7 +377,7 @@ void
 exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 count,
                        const float *values)
 {
-  Matrix in = { values, PLAN_DTYPE_FP32, 1, count, FALSE };
+  Matrix in = { values, PLAN_DTYPE_FP32, 1, count, FALSE, NULL };
 
   quantize_scaled (&in, *(const float *)args->ptr[scale], args->ptr[scale + 1],
                    (guint8 *)args->ptr[PLAN_REF_RMSNORM_out] + at,
@@ -404,15 +411,23 @@ exec_cpu_rescale (const ExecArgs *args)
     }
 }
 
+PLAN_SAME_REF (QUANTIZE, SWIGLU_QUANTIZE, in);
+PLAN_SAME_REF (QUANTIZE, SWIGLU_QUANTIZE, amax);
+PLAN_SAME_REF (QUANTIZE, SWIGLU_BWD_QUANTIZE, in);
+PLAN_SAME_REF (QUANTIZE, SWIGLU_BWD_QUANTIZE, amax);
+
+/* Also for ops that make what they quantise, by a given scale or by scales of blocks. */
 void
 exec_cpu_quantize (const ExecArgs *args)
 {
+  const gboolean is_slope = args->op->kind == PLAN_OP_SWIGLU_BWD_QUANTIZE;
+  const ExecArgs *made = args->op->kind == PLAN_OP_QUANTIZE ? NULL : args;
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_QUANTIZE_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_QUANTIZE_cols];
-  Matrix in
-      = { args->ptr[PLAN_REF_QUANTIZE_in], args->dtype[PLAN_REF_QUANTIZE_in], rows, cols, FALSE };
-  Matrix transposed
-      = { args->ptr[PLAN_REF_QUANTIZE_in], args->dtype[PLAN_REF_QUANTIZE_in], cols, rows, TRUE };
+          cols = (guint64)args->op->dims[PLAN_DIM_QUANTIZE_cols] * (is_slope ? 2 : 1);
+  Matrix in = {
+    args->ptr[PLAN_REF_QUANTIZE_in], args->dtype[PLAN_REF_QUANTIZE_in], rows, cols, FALSE, made
+  };
+  Matrix transposed = { in.data, in.dtype, cols, rows, TRUE, made };
 
   for (guint operand = PLAN_REF_QUANTIZE_out; operand <= PLAN_REF_QUANTIZE_col; operand++)
     if (args->ptr[operand] != NULL && args->ptr[PLAN_REF_QUANTIZE_scale] != NULL)
@@ -422,7 +437,7 @@ exec_cpu_quantize (const ExecArgs *args)
                        args->scale[operand]);
     else if (args->ptr[operand] != NULL)
       quantize (operand == PLAN_REF_QUANTIZE_col ? &transposed : &in, args, operand);
-  if (args->ptr[PLAN_REF_QUANTIZE_largest] != NULL)
+  if (!made && args->ptr[PLAN_REF_QUANTIZE_largest] != NULL)
     *(float *)args->ptr[PLAN_REF_QUANTIZE_largest] = 0;
 }
 
@@ -466,8 +481,9 @@ void
 exec_cpu_param_amax (const ExecArgs *args)
 {
   guint64 count = (guint64)args->op->dims[PLAN_DIM_PARAM_AMAX_count];
-  Matrix in
-      = { args->ptr[PLAN_REF_PARAM_AMAX_in], args->dtype[PLAN_REF_PARAM_AMAX_in], 1, count, FALSE };
+  Matrix in = {
+    args->ptr[PLAN_REF_PARAM_AMAX_in], args->dtype[PLAN_REF_PARAM_AMAX_in], 1, count, FALSE, NULL
+  };
 
   if (args->param.block == 0)
     {
@@ -561,11 +577,18 @@ param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in
 void
 exec_cpu_param_quantize (const ExecArgs *args)
 {
-  Matrix in = { args->ptr[PLAN_REF_PARAM_QUANTIZE_in], args->dtype[PLAN_REF_PARAM_QUANTIZE_in], 1,
-                (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count], FALSE };
-  Matrix amax
-      = { args->ptr[PLAN_REF_PARAM_QUANTIZE_amax], args->dtype[PLAN_REF_PARAM_QUANTIZE_amax], 1,
-          (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts], FALSE };
+  Matrix in = { args->ptr[PLAN_REF_PARAM_QUANTIZE_in],
+                args->dtype[PLAN_REF_PARAM_QUANTIZE_in],
+                1,
+                (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count],
+                FALSE,
+                NULL };
+  Matrix amax = { args->ptr[PLAN_REF_PARAM_QUANTIZE_amax],
+                  args->dtype[PLAN_REF_PARAM_QUANTIZE_amax],
+                  1,
+                  (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts],
+                  FALSE,
+                  NULL };
 
   if (args->dtype[PLAN_REF_PARAM_QUANTIZE_out] == PLAN_DTYPE_E2M1)
     param_quantize_nvfp4 (args, &amax, &in);

@@ -45,9 +45,19 @@ check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GE
 PLAN_SAME_REF (QUANTIZE, GROUPED_QUANTIZE, out);
 PLAN_SAME_DIM (QUANTIZE, GROUPED_QUANTIZE, rows);
 PLAN_SAME_DIM (QUANTIZE, GROUPED_QUANTIZE, cols);
+PLAN_SAME_DIM (QUANTIZE, SWIGLU_QUANTIZE, cols);
+PLAN_SAME_DIM (QUANTIZE, SWIGLU_BWD_QUANTIZE, cols);
+
+static gboolean
+quantises (PlanOpKind kind)
+{
+  return kind == PLAN_OP_QUANTIZE || kind == PLAN_OP_GROUPED_QUANTIZE
+         || kind == PLAN_OP_SWIGLU_QUANTIZE || kind == PLAN_OP_SWIGLU_BWD_QUANTIZE;
+}
 
 /* Checks that a quantised matrix, or each expert's, consists of whole blocks, along rows and along
- * columns, because one scale belongs to each block. Counted rows begin at whole blocks. */
+ * columns, because one scale belongs to each block; twice the columns are no exception. Counted
+ * rows begin at whole blocks. */
 static gboolean
 check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
@@ -99,9 +109,7 @@ exec_runnable_check (const ExecJob *job, const PlanCase *of, const PlanSchedule 
       const PlanOp *op = plan_schedule_node (schedule, i);
       if (op->kind >= PLAN_N_OPS)
         continue;
-      const gboolean quantises
-          = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_GROUPED_QUANTIZE;
-      if ((quantises && !check_blocks (schedule, op, error))
+      if ((quantises (op->kind) && !check_blocks (schedule, op, error))
           || !check_op (job, schedule, op, error))
         return FALSE;
     }

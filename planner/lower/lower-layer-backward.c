@@ -143,13 +143,17 @@ plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *ou
                               PlanRef *out_col)
 {
   PlanLower *lower = self->lower;
-  const PlanRef dout = plan_layer_gradient (self, node->out);
+  const gboolean is_ready = self->ready == node;
+  const PlanRef dout = is_ready ? PLAN_REF_NONE : plan_layer_gradient (self, node->out);
   *out_row = *out_col = dout;
   if (!self->sizes->quantises)
     return;
   const PlanRef col = plan_lower_ref (lower->layer.quantised_grad_col[node->out]);
   *out_row = plan_lower_ref (lower->layer.quantised_grad[node->out]);
   *out_col = self->sizes->has_columns ? col : *out_row;
+  self->ready = NULL;
+  if (is_ready)
+    return;
   plan_lower_alloc (lower, *out_row);
   if (self->sizes->has_columns)
     plan_lower_alloc (lower, col);
@@ -414,10 +418,52 @@ head_norm_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
+/* Returns the product whose output a node activates, if the gradient of that is quantised as it is
+ * made: if nobody else reads it. NULL: there is none. */
+static const PlanNode *
+product_before (const PlanLayer *self, const PlanNode *node)
+{
+  const PlanNode *linear = node - 1;
+  const gboolean fits = node > self->net->nodes && node->kind == PLAN_NODE_ACTIVATE
+                        && plan_layer_makes_quantised (self) && self->slot[node->in] < 0
+                        && linear->kind == PLAN_NODE_LINEAR && linear->out == node->in
+                        && linear->bias == PLAN_N_TENSORS && !self->summed;
+  return fits ? linear : NULL;
+}
+
+static void
+activate_backward_quantised (PlanLayer *self, const PlanNode *node, const PlanNode *linear)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef row = plan_lower_ref (lower->layer.quantised_grad[linear->out]);
+  const PlanRef col = self->sizes->has_columns
+                          ? plan_lower_ref (lower->layer.quantised_grad_col[linear->out])
+                          : PLAN_REF_NONE;
+  const PlanTensorRole weight = linear->weight;
+  plan_lower_alloc (lower, row);
+  if (col.array >= 0)
+    plan_lower_alloc (lower, col);
+  plan_lower_compute (
+      lower, PLAN_OP_SWIGLU_BWD_QUANTIZE,
+      PLAN_REFS (row, col, plan_layer_value (self, node->in),
+                 plan_lower_site_scale (lower, weight, PLAN_QUANTIZER_GRADIENT, self->unit),
+                 plan_lower_site_amax (lower, weight, PLAN_QUANTIZER_GRADIENT, self->unit),
+                 plan_layer_gradient (self, node->out)),
+      PLAN_DIMS (node->rows, node->cols));
+  plan_layer_drop_gradient (self, node->out);
+  self->ready = linear;
+}
+
 void
 plan_layer_activate_backward (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
+  const PlanNode *linear = product_before (self, node);
+  if (linear)
+    {
+      activate_backward_quantised (self, node, linear);
+      return;
+    }
   const PlanRef din = plan_layer_take_share (self, node->in);
   const PlanRef *refs = PLAN_REFS (din, plan_layer_gradient (self, node->out),
                                    plan_layer_value (self, node->in), PLAN_REF_NONE);

@@ -12,7 +12,7 @@ typedef struct
   const PlanLayerGraph *net;
   const PlanSizes *sizes;
   PlanLowerUnit unit;
-  PlanValueSet live;
+  PlanValueSet live, stays;  /* stays: what the forward pass, or recompute, makes for others */
   gint8 slot[PLAN_N_VALUES]; /* by value: index of its gradient in `gradients`; -1: none yet */
   struct
   {
@@ -23,6 +23,7 @@ typedef struct
   gint64 dims[PLAN_MAX_DIMS];
   gboolean is_replay;     /* recompute: products make the columns that were not saved */
   const PlanNode *beside; /* a gather that runs beside the next product */
+  const PlanNode *ready;  /* a product whose output's gradient was made quantised */
   /* A REDUCE_TP whose gradient the product before it gathers piece by piece. */
   const PlanNode *summed;
   PlanNodeSet made;          /* nodes whose output another node's ops have made already */
@@ -54,8 +55,7 @@ void plan_layer_end_backward (PlanLayerPass *self);
 /* Makes compute wait for the rows that are sent beside it, and frees what they were sent from. */
 void plan_layer_meet_rows (PlanLayer *self);
 
-/* Makes the gradients of weights that were delayed. */
-void plan_layer_catch_up (PlanLayerPass *self);
+void plan_layer_catch_up (PlanLayerPass *self); /* makes the gradients of weights then */
 
 /* Makes the gradient of a product's weights, or delays it. `of`: its output's, as read here. */
 void plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of);
@@ -126,6 +126,7 @@ void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);
 const gint64 *plan_layer_head_dims (PlanLayer *self);
 const gint64 *plan_layer_norm_dims (PlanLayer *self);
 gboolean plan_layer_is_swiglu (const PlanModel *model);
+gboolean plan_layer_makes_quantised (const PlanLayer *self); /* swiglu and its gradient */
 
 /* The nodes to be run to make these values from those that are live. */
 PlanNodeSet plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values);

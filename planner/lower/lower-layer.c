@@ -225,6 +225,55 @@ plan_layer_activate (PlanLayer *self, const PlanNode *node)
                         PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
 }
 
+/* Whether swiglu and its gradient are quantised as they are made: by scales known before, or of 128
+ * elements. A GPU makes both copies from one reading; a processor would make each element for each
+ * of them, and of mxfp8 GPUs have too few registers for that. */
+gboolean
+plan_layer_makes_quantised (const PlanLayer *self)
+{
+  const PlanLower *lower = self->lower;
+  const gint64 compute = lower->plan->value[PLAN_COMPUTE];
+  return lower->stack->layer.kernels == PLAN_KERNELS_OWN && lower->cluster->kind != PLAN_DEVICE_CPU
+         && plan_layer_is_swiglu (lower->model) && self->sizes->compute == PLAN_DTYPE_BF16
+         && self->sizes->ffn % 8 == 0
+         && (compute == PLAN_COMPUTE_FP8_DELAYED || compute == PLAN_COMPUTE_FP8_BLOCKWISE);
+}
+
+/* Returns that one of `nodes` which quantises this activation, if it is quantised as it is made: if
+ * nobody else reads it and it does not stay. NULL: there is none. */
+static const PlanNode *
+quantised_behind (const PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
+{
+  const PlanNode *next = node + 1, *first = self->net->nodes;
+  const PlanValueSet out = plan_value_bit (node->out);
+  if (node->kind != PLAN_NODE_ACTIVATE || node->stats != PLAN_NO_VALUE || node->saved_cols > 0
+      || !plan_layer_makes_quantised (self) || (self->stays & out)
+      || next == first + self->net->n_nodes || next->kind != PLAN_NODE_QUANTIZE
+      || next->in != node->out || next->is_lazy || !(nodes >> (next - first) & 1))
+    return NULL;
+  for (guint i = 0; i < self->net->n_nodes; i++)
+    if (&first[i] != next && ((first[i].reads | first[i].needs) & out))
+      return NULL;
+  return next;
+}
+
+static void
+quantised_forward (PlanLayer *self, const PlanNode *node, const PlanNode *quantise)
+{
+  PlanLower *lower = self->lower;
+  const PlanValueId col = made_col (self, quantise);
+  plan_layer_take (self, quantise->out);
+  plan_layer_take (self, col);
+  plan_lower_compute (
+      lower, PLAN_OP_SWIGLU_QUANTIZE,
+      PLAN_REFS (plan_layer_value (self, quantise->out), plan_layer_value (self, col),
+                 plan_layer_value (self, node->in),
+                 plan_lower_site_scale (lower, quantise->feeds, PLAN_QUANTIZER_INPUT, self->unit),
+                 plan_lower_site_amax (lower, quantise->feeds, PLAN_QUANTIZER_INPUT, self->unit)),
+      PLAN_DIMS (node->rows, node->cols));
+  self->made |= plan_node_bit ((guint)(quantise - self->net->nodes));
+}
+
 /* Returns that one of `nodes` which is the norm of this sum, if the norm's kernel makes the sum as
  * well. NULL: there is none. A sum with dropout has a kernel of its own. */
 static const PlanNode *
@@ -459,6 +508,12 @@ node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
   go_beside (self, node, nodes);
   const PlanNodeSet bit = plan_node_bit ((guint)(node - self->net->nodes));
   const gboolean takes = node->kind == PLAN_NODE_PERMUTE && node->is_eager; /* op by op */
+  const PlanNode *quantise = quantised_behind (self, node, nodes);
+  if (quantise && !(self->made & bit))
+    {
+      quantised_forward (self, node, quantise);
+      return;
+    }
   /* Both allocate their outputs themselves, REDUCE_ROWS once its buffers are free. */
   if (!takes && node->kind != PLAN_NODE_REDUCE_ROWS)
     plan_layer_take (self, node->out);
@@ -481,6 +536,7 @@ plan_layer_begin_forward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit u
   const PlanValueSet kept = plan_lower_kept (lower, keep);
   PlanValueSet behind = 0;
   self->layer = (PlanLayer){ .lower = lower, .net = net, .sizes = lower->sizes, .unit = unit };
+  self->layer.stays = kept;
   self->layer.live = plan_value_bit (PLAN_VALUE_X);
   self->keep = keep;
   self->at = 0;
@@ -547,6 +603,7 @@ plan_layer_run_again (PlanLayer *self, PlanNodeSet nodes, PlanValueSet needed)
   const PlanLayerGraph *net = self->net;
   const PlanNodeSet all = nodes;
   self->is_replay = TRUE;
+  self->stays = needed;
   while (nodes)
     {
       PlanValueSet wanted = needed | plan_value_bit (PLAN_VALUE_X);

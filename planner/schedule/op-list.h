@@ -271,6 +271,17 @@
      (rows, cols), 0, \
      ((din, writes, 2 * rows * cols), (dout, reads, rows * cols), (in, reads, 2 * rows * cols), \
       (amax, may_update, 1))) \
+  X (SWIGLU_QUANTIZE, "swiglu_quantize", COMPUTE, ELEMENT, TRANSPOSE, \
+     "what quantize makes of swiglu's result, by a given scale or by scales of 128 elements", \
+     (rows, cols), 0, \
+     ((out, writes, rows * cols), (col, may_write, rows * cols), (in, reads, 2 * rows * cols), \
+      (scale, may_read, 1), (amax, may_update, 1))) \
+  X (SWIGLU_BWD_QUANTIZE, "swiglu_bwd_quantize", COMPUTE, ELEMENT, TRANSPOSE, \
+     "the same of its gradient", \
+     (rows, cols), 0, \
+     ((out, writes, 2 * rows * cols), (col, may_write, 2 * rows * cols), \
+      (in, reads, 2 * rows * cols), (scale, may_read, 1), (amax, may_update, 1), \
+      (dout, reads, rows * cols))) \
   X (ACTIVATE, "activate", COMPUTE, ELEMENT, ACTIVATION, \
      "activation, times the other half of in where gated", \
      (rows, cols, kind, gated), 0, \

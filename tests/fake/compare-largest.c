@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops that find the largest magnitude of what they store, and quantising by it. Whatever the
- * device's numbers are, the magnitude is that of its own; and nothing else changes. */
+/* Ops that find the largest magnitude of what they store, quantising by it, and ops that quantise
+ * what they make. Whatever the device's numbers are, the magnitude is that of its own, and so is
+ * what is quantised; nothing else changes. */
 #include "config.h"
 
 #include "exec/cuda/kernels/kernels.h"
@@ -182,6 +183,139 @@ START_TEST (quantised_by_what_was_found)
 }
 END_TEST
 
+/* Each device's bytes, and the scale. */
+static void
+check_same (CompareOperand *got, CompareOperand *want, gboolean has_scale)
+{
+  compare_operand_fetch (got, device);
+  compare_operand_fetch (want, device);
+  ck_assert_mem_eq (got->got + got->at, want->got + want->at, got->bytes);
+  ck_assert_mem_eq (got->want + got->at, want->want + want->at, got->bytes);
+  if (has_scale)
+    {
+      ck_assert_float_eq (got->got_scale, want->got_scale);
+      ck_assert_float_eq (got->want_scale, want->want_scale);
+    }
+}
+
+static void
+set (ExecArgs *cpu, ExecArgs *cuda, guint i, CompareOperand *self, PlanDtype dtype)
+{
+  cpu->ptr[i] = self->want + self->at;
+  cpu->scale[i] = &self->want_scale;
+  cuda->ptr[i] = self->device + self->at;
+  cuda->scale[i] = self->device_scale;
+  cpu->dtype[i] = cuda->dtype[i] = dtype;
+}
+
+static void
+run_both (const ExecArgs *cpu, const ExecArgs *cuda, ExecCudaLaunch launch)
+{
+  exec_kernels_cpu.run[cpu->op->kind](cpu);
+  ck_assert_int_eq (launch (cuda, NULL), 0);
+  ck_assert_ptr_null (device->wait ());
+}
+
+/* Allocates both copies, of zeros, and the magnitude so far. */
+static void
+take_results (CompareOperand *amax, CompareOperand *out, CompareOperand *col, guint64 bytes,
+              GRand *rand)
+{
+  take (amax, PLAN_DTYPE_FP32, COMPARE_POSITIVE, 1, rand);
+  *(float *)(gpointer)(amax->want + amax->at) = 0.25f;
+  compare_operand_keep (amax, device);
+  take (out, PLAN_DTYPE_U8, COMPARE_BYTES, bytes, rand);
+  take (col, PLAN_DTYPE_U8, COMPARE_BYTES, bytes, rand);
+  memset (out->want + out->at, 0, out->bytes);
+  memset (col->want + col->at, 0, col->bytes);
+  compare_operand_keep (out, device);
+  compare_operand_keep (col, device);
+}
+
+/* Swiglu, or its gradient, that is quantised as it is made has the bits of the two ops, on each
+ * device its own. */
+START_TEST (made_and_quantised_at_once)
+{
+  static const PlanDtype formats[]
+      = { PLAN_DTYPE_E4M3, PLAN_DTYPE_E5M2, PLAN_DTYPE_FP8_1X128, PLAN_DTYPE_FP8_128X128 };
+  const PlanDtype format = formats[_i % 4], bf16 = PLAN_DTYPE_BF16;
+  const gboolean is_slope = _i / 4 % 2, is_given = _i % 4 < 2, transposes = _i / 8 % 3 > 0;
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 unit = is_given ? 8 : 128;
+  const gint64 rows = (is_given ? 1 : unit) * g_rand_int_range (rand, 1, is_given ? 200 : 4);
+  const gint64 cols = unit * g_rand_int_range (rand, 1, is_given ? 40 : 4);
+  const guint64 n = (guint64)(rows * cols), made_n = is_slope ? 2 * n : n;
+  const guint64 bytes = plan_dtype_bytes (format, made_n);
+  PlanOp make = { .kind = is_slope ? PLAN_OP_SWIGLU_BWD : PLAN_OP_SWIGLU, .dims = { rows, cols } };
+  PlanOp quantise = { .kind = PLAN_OP_QUANTIZE, .dims = { rows, is_slope ? 2 * cols : cols } };
+  PlanOp both = { .kind = is_slope ? PLAN_OP_SWIGLU_BWD_QUANTIZE : PLAN_OP_SWIGLU_QUANTIZE,
+                  .dims = { rows, cols } };
+  ExecArgs cpu[3] = { { .op = &make }, { .op = &quantise }, { .op = &both } };
+  ExecArgs cuda[3] = { cpu[0], cpu[1], cpu[2] };
+  CompareOperand in, dout, made, scale, amax[2], out[2], col[2];
+
+  in = (CompareOperand){ .dtype = bf16, .draw = COMPARE_SMALL, .count = 2 * n, .is_aligned = TRUE };
+  compare_operand_init (&in, device, rand);
+  dout = made = in;
+  dout.count = n;
+  made.count = made_n;
+  compare_operand_init (&dout, device, rand);
+  compare_operand_init (&made, device, rand);
+  take (&scale, PLAN_DTYPE_FP32, COMPARE_POSITIVE, 1, rand);
+  set (&cpu[0], &cuda[0], 0, &made, bf16);
+  set (&cpu[0], &cuda[0], 1, is_slope ? &dout : &in, bf16);
+  if (is_slope)
+    set (&cpu[0], &cuda[0], PLAN_REF_SWIGLU_BWD_in, &in, bf16);
+  for (guint i = 0; i < 2; i++)
+    {
+      ExecArgs *c = &cpu[1 + i], *g = &cuda[1 + i];
+      take_results (&amax[i], &out[i], &col[i], bytes, rand);
+      set (c, g, PLAN_REF_QUANTIZE_out, &out[i], format);
+      if (transposes)
+        set (c, g, PLAN_REF_QUANTIZE_col, &col[i], format);
+      set (c, g, PLAN_REF_QUANTIZE_in, i > 0 ? &in : &made, bf16);
+      if (is_given)
+        set (c, g, PLAN_REF_QUANTIZE_scale, &scale, PLAN_DTYPE_FP32);
+      if (is_given)
+        set (c, g, PLAN_REF_QUANTIZE_amax, &amax[i], PLAN_DTYPE_FP32);
+    }
+  if (is_slope)
+    set (&cpu[2], &cuda[2], PLAN_REF_SWIGLU_BWD_QUANTIZE_dout, &dout, bf16);
+  run_both (&cpu[0], &cuda[0], is_slope ? exec_cuda_swiglu_bwd : exec_cuda_swiglu);
+  run_both (&cpu[1], &cuda[1], exec_cuda_quantize);
+  run_both (&cpu[2], &cuda[2], exec_cuda_quantize);
+  check_same (&out[1], &out[0], is_given);
+  check_same (&col[1], &col[0], is_given && transposes);
+  check_same (&amax[1], &amax[0], FALSE);
+  CompareOperand *const all[]
+      = { &in, &dout, &made, &scale, &amax[0], &amax[1], &out[0], &out[1], &col[0], &col[1] };
+  for (guint i = 0; i < G_N_ELEMENTS (all); i++)
+    compare_operand_clear (all[i], device);
+}
+END_TEST
+
+/* What is made in passing is quantised by a scale that is known, or by scales of blocks, and is
+ * made of bf16. */
+START_TEST (made_by_known_scales)
+{
+  const PlanOpKind kind = _i / 3 ? PLAN_OP_SWIGLU_BWD_QUANTIZE : PLAN_OP_SWIGLU_QUANTIZE;
+  PlanOp op = { .kind = kind, .dims = { 128, 128 } };
+  gint64 nothing[8] = { 0 };
+  ExecArgs args = { .op = &op };
+
+  for (guint i = 0; i < 6; i++)
+    {
+      args.ptr[i] = i == 1 || i == 4 || (i == 3 && _i % 3 != 1) ? NULL : nothing;
+      args.scale[i] = (float *)nothing;
+      args.dtype[i] = _i % 3 > 0 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16;
+    }
+  args.dtype[0] = _i % 3 == 0   ? PLAN_DTYPE_MXFP8
+                  : _i % 3 == 1 ? PLAN_DTYPE_E4M3
+                                : PLAN_DTYPE_FP8_1X128;
+  ck_assert_int_ne (exec_cuda_quantize (&args, NULL), 0);
+}
+END_TEST
+
 /* Formats whose scales are of blocks alone take no magnitude. */
 START_TEST (blocks_take_no_magnitude)
 {
@@ -209,6 +343,8 @@ compare_add_largest_tests (Suite *suite, const CompareDevice *on, SFun setup)
   tcase_add_loop_test (tcase, magnitudes_are_those_of_what_is_stored, 0,
                        MAX (ROUNDS / (int)test_share (), (int)G_N_ELEMENTS (finders)));
   tcase_add_loop_test (tcase, quantised_by_what_was_found, 0, ROUNDS / 2 / (int)test_share () + 3);
+  tcase_add_loop_test (tcase, made_and_quantised_at_once, 0, 60 / (int)MIN (test_share (), 6));
+  tcase_add_loop_test (tcase, made_by_known_scales, 0, 6);
   tcase_add_loop_test (tcase, blocks_take_no_magnitude, 0, 3);
   suite_add_tcase (suite, tcase);
 }

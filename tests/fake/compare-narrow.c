@@ -644,6 +644,8 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_GROUPED_QUANTIZE,
                                           PLAN_OP_GROUPED_GEMM,
                                           PLAN_OP_GROUPED_GEMM_ADD,
+                                          PLAN_OP_SWIGLU_QUANTIZE,
+                                          PLAN_OP_SWIGLU_BWD_QUANTIZE,
                                           PLAN_OP_EXPERT_ACTIVATE,
                                           PLAN_OP_EXPERT_ACTIVATE_BWD,
                                           PLAN_OP_SCALE_ROWS,

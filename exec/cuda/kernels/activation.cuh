@@ -172,4 +172,29 @@ activation_of (const Operands &operands)
   return shape;
 }
 
+/* --- swiglu ------------------------------------------------------------------------------- */
+
+__device__ inline Piece
+swiglu_piece (const Piece &gate, const Piece &up)
+{
+  Piece value;
+
+  for (unsigned i = 0; i < PIECE; i++)
+    value.at[i] = gate.at[i] * sigmoid (gate.at[i]) * up.at[i];
+  return value;
+}
+
+/* The gradients of gates, and of ups. */
+__device__ inline void
+swiglu_slopes (const Piece &gate, const Piece &up, const Piece &d, Piece *dgate, Piece *dup)
+{
+  for (unsigned i = 0; i < PIECE; i++)
+    {
+      float g = gate.at[i], s = sigmoid (g);
+
+      dgate->at[i] = d.at[i] * up.at[i] * s * (1.0f + g * (1.0f - s));
+      dup->at[i] = d.at[i] * g * s;
+    }
+}
+
 }

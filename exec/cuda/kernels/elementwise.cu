@@ -170,10 +170,8 @@ swiglu (uint64_t rows, uint64_t cols, Array out, Array in, uint32_t *amax)
         unsigned n = piece_of (col, cols);
         uint64_t at = 2 * row * cols + col;
         Words gates = fetch (in, at, n), ups = fetch (in, at + cols, n);
-        Piece gate = widen (in, gates), up = widen (in, ups), value;
+        Piece value = swiglu_piece (widen (in, gates), widen (in, ups));
 
-        for (unsigned i = 0; i < PIECE; i++)
-          value.at[i] = gate.at[i] * sigmoid (gate.at[i]) * up.at[i];
         write (out, row * cols + col, n, value);
         find_stored (amax, n, value, &own);
       }
@@ -192,16 +190,9 @@ swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in, uint3
         uint64_t at = 2 * row * cols + col;
         Words gates = fetch (in, at, n), ups = fetch (in, at + cols, n);
         Words douts = fetch (dout, row * cols + col, n);
-        Piece gate = widen (in, gates), up = widen (in, ups), d = widen (dout, douts);
         Piece dgate, dup;
 
-        for (unsigned i = 0; i < PIECE; i++)
-          {
-            float g = gate.at[i], s = sigmoid (g);
-
-            dgate.at[i] = d.at[i] * up.at[i] * s * (1.0f + g * (1.0f - s));
-            dup.at[i] = d.at[i] * g * s;
-          }
+        swiglu_slopes (widen (in, gates), widen (in, ups), widen (dout, douts), &dgate, &dup);
         write (din, at, n, dgate);
         write (din, at + cols, n, dup);
         find_stored (amax, n, dgate, &own);

@@ -2,6 +2,7 @@
 /* Squares of 128 x 128 elements that a block of 256 threads reads once: each thread holds a patch
  * of 8 x 8 in registers, and what it makes of its columns goes through shared memory. */
 #pragma once
+#include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/narrow.cuh"
 
 namespace
@@ -48,6 +49,147 @@ read_patch (const Array &in, uint64_t at, uint64_t cols)
   for (unsigned k = 0; k < PIECE; k++)
     patch.row[k] = widen (in, words[k]);
   return patch;
+}
+
+/* Matrices that are quantised: as they lie, or what swiglu, or its gradient, makes of others in
+ * passing, rounded to the format of those. `within` reads a thread's patch, with zeros behind the
+ * end of a matrix, `patch` one that is inside. */
+struct Stored
+{
+  static const bool is_made = false;
+  Array in;
+  uint64_t cols;
+
+  __device__ Patch
+  patch (const PatchPlace &place) const
+  {
+    return read_patch (in, place.row * cols + place.col, cols);
+  }
+
+  __device__ Patch
+  within (const PatchPlace &place, uint64_t rows) const
+  {
+    uint64_t bottom = place.row - place.line * PIECE + SQUARE_SIDE;
+    uint64_t right = place.col - place.piece * PIECE + SQUARE_SIDE;
+    Patch patch;
+
+    if (bottom <= rows && right <= cols)
+      return read_patch (in, place.row * cols + place.col, cols);
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < PIECE; k++)
+      {
+        bool is_in = place.row + k < rows && place.col < cols;
+        uint64_t at = (place.row + k) * cols + place.col;
+
+        patch.row[k] = is_in ? read (in, at, piece_of (place.col, cols)) : Piece{};
+      }
+    return patch;
+  }
+};
+
+/* A matrix that is made, of which Made::row makes a piece. What it is made of is in bf16 and in
+ * whole pieces: for other formats there would not be enough registers. */
+template <typename Made> struct Passing
+{
+  static const bool is_made = true;
+  Made made;
+  uint64_t cols;
+
+  __device__ Patch
+  patch (const PatchPlace &place) const
+  {
+    Patch patch;
+
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < PIECE; k++)
+      patch.row[k] = made.row (place.row + k, place.col);
+    return patch;
+  }
+
+  __device__ Patch
+  within (const PatchPlace &place, uint64_t rows) const
+  {
+    Patch patch;
+
+    EXEC_CUDA_UNROLL_ALL
+    for (unsigned k = 0; k < PIECE; k++)
+      {
+        bool is_in = place.row + k < rows && place.col < cols;
+
+        patch.row[k] = is_in ? made.row (place.row + k, place.col) : Piece{};
+      }
+    return patch;
+  }
+};
+
+struct Swiglu
+{
+  Array given;
+  uint64_t cols;
+
+  __device__ Piece
+  row (uint64_t row, uint64_t col) const
+  {
+    Array in = known<true> (given);
+    uint64_t at = 2 * row * cols + col;
+    Words gates = fetch (in, at, PIECE), ups = fetch (in, at + cols, PIECE);
+
+    return rounded (in, swiglu_piece (widen (in, gates), widen (in, ups)));
+  }
+};
+
+/* Gradients of gates, then of ups, each `half` columns. */
+struct SwigluBwd
+{
+  Array given, given_dout;
+  uint64_t half;
+
+  __device__ Piece
+  row (uint64_t row, uint64_t col) const
+  {
+    Array in = known<true> (given), dout = known<true> (given_dout);
+    uint64_t within = col < half ? col : col - half, at = 2 * row * half + within;
+    Words gates = fetch (in, at, PIECE), ups = fetch (in, at + half, PIECE);
+    Words douts = fetch (dout, row * half + within, PIECE);
+    Piece dgate, dup;
+
+    swiglu_slopes (widen (in, gates), widen (in, ups), widen (dout, douts), &dgate, &dup);
+    return rounded (in, col < half ? dgate : dup);
+  }
+};
+
+/* Calls `launch` with the matrix that the op quantises, of `cols` columns. */
+template <typename Launch>
+int
+launch_source (Operands *operands, uint64_t cols, bool is_whole, Launch launch)
+{
+  const ExecArgs *args = operands->args;
+  PlanOpKind kind = args->op->kind;
+
+  if (kind == PLAN_OP_SWIGLU_QUANTIZE)
+    {
+      Swiglu made = { operands->rows_of (2, cols), cols };
+      if (operands->code != 0 || !is_plain (made.given))
+        return (int)cudaErrorInvalidValue;
+      return launch (Passing<decltype (made)>{ made, cols });
+    }
+  if (kind == PLAN_OP_SWIGLU_BWD_QUANTIZE)
+    {
+      uint64_t half = cols / 2;
+      SwigluBwd made = { operands->rows_of (2, half), operands->rows_of (5, half), half };
+      if (operands->code != 0 || !is_plain (made.given) || !is_plain (made.given_dout))
+        return (int)cudaErrorInvalidValue;
+      return launch (Passing<decltype (made)>{ made, cols });
+    }
+  Stored source = { is_whole ? operands->array (2) : operands->rows_of (2, cols), cols };
+  return operands->code != 0 ? operands->code : launch (source);
+}
+
+/* The columns of the matrix that the op quantises. */
+inline uint64_t
+quantized_cols (const Operands &operands)
+{
+  return (operands.args->op->kind == PLAN_OP_SWIGLU_BWD_QUANTIZE ? 2 : 1) * operands.dim (1);
 }
 
 __device__ inline Patch

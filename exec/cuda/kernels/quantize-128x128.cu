@@ -205,9 +205,10 @@ convert_square (const SquareTarget &row, const SquareTarget &col, const Patch &p
 
 /* Two barriers lie between a write to shared memory and the next round's write to the same place,
  * so that all threads have read it by then. */
+template <typename Source>
 __global__ void
 __launch_bounds__ (THREADS, 2)
-    quantize_128 (SquareTarget row, SquareTarget col, Array in, bool is_square)
+    quantize_128 (SquareTarget row, SquareTarget col, Source in, bool is_square)
 {
   uint64_t across = row.cols / SQUARE_SIDE, squares = row.rows / SQUARE_SIDE * across;
 
@@ -215,7 +216,7 @@ __launch_bounds__ (THREADS, 2)
     {
       uint64_t r = square / across * SQUARE_SIDE, c = square % across * SQUARE_SIDE;
       PatchPlace place = patch_place (r, c);
-      Patch patch = read_patch (in, place.row * row.cols + place.col, row.cols);
+      Patch patch = in.patch (place);
       float inverse = 0.0f;
 
       if (is_square)
@@ -442,17 +443,18 @@ extern "C" int
 exec_cuda_quantize_128 (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
-  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  uint64_t rows = operands.dim (0), cols = quantized_cols (operands);
   SquareTarget row = square_target (args, 0, rows, cols), col = square_target (args, 1, cols, rows);
-  Array in = operands.array (2);
   bool is_square = args->dtype[0] == PLAN_DTYPE_FP8_128X128;
 
-  if (operands.code != 0 || rows % SQUARE_SIDE != 0 || cols % SQUARE_SIDE != 0
+  if (rows % SQUARE_SIDE != 0 || cols % SQUARE_SIDE != 0
       || (col.at != NULL && args->dtype[1] != args->dtype[0]) || args->ptr[3] != NULL)
     return (int)cudaErrorInvalidValue;
-  return EXEC_CUDA_LAUNCH (quantize_128,
-                           shape_of_blocks (rows / SQUARE_SIDE * (cols / SQUARE_SIDE), THREADS),
-                           stream, row, col, in, is_square);
+  return launch_source (&operands, cols, true, [&] (auto in) {
+    return EXEC_CUDA_LAUNCH (quantize_128<decltype (in)>,
+                             shape_of_blocks (rows / SQUARE_SIDE * (cols / SQUARE_SIDE), THREADS),
+                             stream, row, col, in, is_square);
+  });
 }
 
 extern "C" int

@@ -14,6 +14,9 @@
  *                                                  25 before sm_89)
  *   quantize, by a given     as mxfp8              the same, once for both copies
  *   scale
+ *   swiglu_quantize, by a    as that of swiglu's   the same, and those of swiglu in elementwise.cu;
+ *   given scale              operands and both     of its gradient twice, for gates and for ups
+ *   swiglu_bwd_quantize      copies
  *   quantize, the others     n s more: scales      quotients in fp32, of 9 instructions once for
  *                            need the largest      both copies, or for nvfp4 some 20 for each
  *                            element first, if
@@ -251,28 +254,6 @@ store_line (const Target &to, uint64_t row, uint64_t col, const Pair &codes, uns
 
 /* --- both ways round ---------------------------------------------------------------------- */
 
-/* Reads a thread's patch; zeros behind the end of the matrix. */
-__device__ inline Patch
-read_within (const Array &in, const PatchPlace &place, uint64_t rows, uint64_t cols)
-{
-  uint64_t bottom = place.row - place.line * PIECE + SQUARE_SIDE;
-  uint64_t right = place.col - place.piece * PIECE + SQUARE_SIDE;
-  Patch patch;
-
-  if (bottom <= rows && right <= cols)
-    return read_patch (in, place.row * cols + place.col, cols);
-  EXEC_CUDA_UNROLL_ALL
-  for (unsigned k = 0; k < PIECE; k++)
-    {
-      bool is_in = place.row + k < rows && place.col < cols;
-
-      patch.row[k] = is_in
-                         ? read (in, (place.row + k) * cols + place.col, piece_of (place.col, cols))
-                         : Piece{};
-    }
-  return patch;
-}
-
 /* Converts the rows of a patch to codes, and stores the scales of their blocks. */
 __device__ inline PatchCodes
 convert_rows (const Target &to, const Scaling &tensor, const Patch &patch, const Lines &lines)
@@ -339,20 +320,29 @@ store_columns (const Target &to, uint64_t r, uint64_t c, uint64_t rows, uint64_t
     }
 }
 
+template <typename Source>
 __global__ void
 __launch_bounds__ (THREADS, 2)
-    quantize (uint64_t rows, uint64_t cols, Target row, Target col, Array in, uint32_t *amax)
+    quantize (uint64_t rows, uint64_t cols, Target row, Target col, Source in, uint32_t *amax)
 {
   uint32_t own = 0;
   uint64_t across = (cols + SQUARE_SIDE - 1) / SQUARE_SIDE;
   uint64_t squares = (rows + SQUARE_SIDE - 1) / SQUARE_SIDE * across;
+#ifdef __CUDA_ARCH__
+  if (Source::is_made) /* by a given scale; what the compiler then leaves out spares registers */
+    {
+      __builtin_assume (row.dtype != PLAN_DTYPE_MXFP8 && row.dtype != PLAN_DTYPE_NVFP4);
+      __builtin_assume (col.dtype != PLAN_DTYPE_MXFP8 && col.dtype != PLAN_DTYPE_NVFP4);
+      __builtin_assume (row.given != NULL);
+    }
+#endif
   Scaling tensor = tensor_scaling (row);
 
   for (uint64_t square = blockIdx.x; square < squares; square += gridDim.x)
     {
       uint64_t r = square / across * SQUARE_SIDE, c = square % across * SQUARE_SIDE;
       PatchPlace place = patch_place (r, c);
-      Patch patch = read_within (in, place, rows, cols);
+      Patch patch = in.within (place, rows);
 
       if (amax != NULL)
         own = larger (own, largest_of_patch (patch));
@@ -424,47 +414,60 @@ target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
            site_of (args, 3).scale };
 }
 
+/* Finds the scale of a tensor, unless the op that made it has found the largest magnitude. */
+int
+find_scale (const ExecArgs *args, uint64_t count, const Target &row, const Target &col,
+            float *found, void *stream)
+{
+  Operands operands (args);
+  Array in = operands.array (2);
+  int code = operands.code;
+
+  if (code == 0 && found == NULL)
+    code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
+  if (code == 0 && found == NULL)
+    code = EXEC_CUDA_LAUNCH (largest, shape_of_largest (count), stream, count,
+                             (uint32_t *)row.scale, in);
+  return code != 0 ? code
+                   : EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col, found);
 }
 
+}
+
+/* Of quantize, and of ops that make what they quantise. */
 extern "C" int
 exec_cuda_quantize (const ExecArgs *args, void *stream)
 {
-  float *found = (float *)args->ptr[PLAN_REF_QUANTIZE_largest];
+  bool is_made = args->op->kind != PLAN_OP_QUANTIZE;
+  float *found = is_made ? NULL : (float *)args->ptr[PLAN_REF_QUANTIZE_largest];
 
   if (is_of_128 (args->dtype[0]))
     return found != NULL ? (int)cudaErrorInvalidValue : exec_cuda_quantize_128 (args, stream);
 
   Operands operands (args);
-  uint64_t rows = operands.dim (0), cols = operands.dim (1), block = block_of (args->dtype[0]);
+  uint64_t rows = operands.dim (0), cols = quantized_cols (operands);
+  uint64_t block = block_of (args->dtype[0]);
   Target row = target_of (args, 0, rows, cols), col = target_of (args, 1, cols, rows);
-  Array in = operands.rows_of (2, cols);
-  Array all = operands.array (2);
   uint32_t *amax = site_of (args, 3).amax;
   uint64_t squares
       = (rows + SQUARE_SIDE - 1) / SQUARE_SIDE * ((cols + SQUARE_SIDE - 1) / SQUARE_SIDE);
-  int code = operands.code;
+  int code = (int)cudaSuccess;
 
-  if (code != 0 || block == 0 || cols % block != 0
+  if (block == 0 || cols % block != 0
       || (col.at != NULL && (col.dtype != row.dtype || rows % block != 0))
-      || (row.given != NULL && block != 1)
+      || (row.given != NULL && block != 1) || (row.given == NULL && is_made)
       || (found != NULL && (row.given != NULL || row.dtype == PLAN_DTYPE_MXFP8)))
     return (int)cudaErrorInvalidValue;
   if (row.given != NULL)
     code = EXEC_CUDA_LAUNCH (set_given, shape_of_blocks (1, 1), stream, row, col);
   else if (row.dtype != PLAN_DTYPE_MXFP8)
-    {
-      if (found == NULL)
-        code = (int)cudaMemsetAsync (row.scale, 0, sizeof *row.scale, (cudaStream_t)stream);
-      if (code == 0 && found == NULL)
-        code = EXEC_CUDA_LAUNCH (largest, shape_of_largest (rows * cols), stream, rows * cols,
-                                 (uint32_t *)row.scale, all);
-      if (code == 0)
-        code = EXEC_CUDA_LAUNCH (set_scales, shape_of_blocks (1, 1), stream, row, col, found);
-    }
-  if (code == 0)
-    code = EXEC_CUDA_LAUNCH (quantize, shape_of_blocks (squares, THREADS), stream, rows, cols, row,
-                             col, in, amax);
-  return code;
+    code = find_scale (args, rows * cols, row, col, found, stream);
+  if (code != 0)
+    return code;
+  return launch_source (&operands, cols, false, [&] (auto in) {
+    return EXEC_CUDA_LAUNCH (quantize<decltype (in)>, shape_of_blocks (squares, THREADS), stream,
+                             rows, cols, row, col, in, amax);
+  });
 }
 
 extern "C" int
