@@ -13,6 +13,7 @@ libplanner_a_SOURCES += \
 # Transformers.
 libplanner_a_SOURCES += \
   %D%/model/cut.h \
+  %D%/model/delta.h \
   %D%/model/layer-kinds.c %D%/model/layer-kinds.h \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
@@ -95,9 +96,9 @@ libplanner_a_SOURCES += \
 # A plan to a schedule.
 libplanner_a_SOURCES += \
   %D%/case/case.c %D%/case/case.h \
-  %D%/graph/layer-builder.h %D%/graph/layer-experts.c %D%/graph/layer-latent.c \
-  %D%/graph/layer-graph.c %D%/graph/layer-graph.h \
-  %D%/graph/layer-nodes.h %D%/graph/layer-values.h \
+  %D%/graph/layer-builder.h %D%/graph/layer-delta.c %D%/graph/layer-experts.c %D%/graph/layer-latent.c \
+  %D%/graph/layer-graph.c %D%/graph/layer-graph.h %D%/graph/layer-kept.c \
+  %D%/graph/layer-nodes.h %D%/graph/layer-values.h %D%/graph/value-set.h \
   %D%/case/hazards.c %D%/case/hazards.h \
   %D%/lower/lower.c %D%/lower/lower-private.h %D%/lower/lower.h \
   %D%/lower/lower-acts.c %D%/lower/lower-acts.h \
@@ -109,7 +110,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-forward.c \
   %D%/lower/lower-gradient.c \
   %D%/lower/lower-joined-rows.c \
-  %D%/lower/lower-latent.c \
+  %D%/lower/lower-mixers.c \
   %D%/lower/lower-module.c \
   %D%/lower/lower-layer.c %D%/lower/lower-layer-private.h %D%/lower/lower-layer.h \
   %D%/lower/lower-layer-backward.c \

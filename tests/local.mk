@@ -84,12 +84,15 @@ short_tests = \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-lower-acts.tap \
+  %D%/unit/test-lower-delta.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-memory.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-model-config-write.tap \
+  %D%/unit/test-model-delta.tap \
+  %D%/unit/test-model-flops.tap \
   %D%/unit/test-number.tap \
   %D%/unit/test-placement.tap \
   %D%/unit/test-plan.tap \
@@ -128,6 +131,7 @@ short_tests = \
   %D%/prop/prop-floor.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-kinds.tap \
+  %D%/prop/prop-model-text.tap \
   %D%/prop/prop-footprint.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
@@ -247,7 +251,7 @@ if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-experts.c %D%/prop/random-loads.c \
-  %D%/prop/random.h %D%/prop/pipelines.c %D%/prop/pipelines.h %D%/prop/leanest.h
+  %D%/prop/random.h %D%/prop/pipelines.c %D%/prop/pipelines.h %D%/prop/leanest.h %D%/prop/same-model.h
 check_PROGRAMS += $(check_tests)
 TESTS += $(long_tests)
 endif
@@ -477,6 +481,7 @@ golden_tests = \
   %D%/golden/emit-fsdp1.test \
   %D%/golden/emit-fsdp2.test \
   %D%/golden/emit-llama4-maverick.test \
+  %D%/golden/emit-qwen3-next.test \
   %D%/golden/emit-llama4-scout.test \
   %D%/golden/emit-megatron-ddp.test \
   %D%/golden/emit-mi300x.test \
@@ -643,6 +648,7 @@ golden_tests = \
   %D%/golden/show-gpus.test \
   %D%/golden/show-llama3-8b.test \
   %D%/golden/show-llama3.2-1b-json.test \
+  %D%/golden/show-qwen3-next.test \
   %D%/golden/show-model-keys.test \
   %D%/golden/show-names.test \
   %D%/golden/show-plan.test \
@@ -659,6 +665,7 @@ golden_tests = \
   %D%/golden/sim-llama3-8b.test \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
+  %D%/golden/sim-qwen3-next.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-torchtitan-deep.test \
   %D%/golden/sim-torchtitan-pipeline.test \

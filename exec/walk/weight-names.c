@@ -277,6 +277,10 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
       return EXEC_NAMING_QWEN2_MOE;
     case PLAN_ARCHITECTURE_LLAMA4:
       return EXEC_NAMING_LLAMA4;
+    case PLAN_ARCHITECTURE_QWEN3_NEXT: /* whose further names are in no list: `run` has none of them
+                                        */
+    case PLAN_ARCHITECTURE_QWEN3_5:
+    case PLAN_ARCHITECTURE_QWEN3_5_MOE:
     case PLAN_ARCHITECTURE_SMOLLM3:
     case PLAN_ARCHITECTURE_GLM4_MOE:
     case PLAN_ARCHITECTURE_QWEN3_MOE:

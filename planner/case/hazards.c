@@ -181,6 +181,12 @@ wants_deepep (const PlanFacts *f)
 }
 
 static gboolean
+wants_fla (const PlanFacts *f)
+{
+  return f->model->delta.attn_every > 0;
+}
+
+static gboolean
 is_deepep_on_grace (const PlanFacts *f)
 {
   return wants_deepep (f) && IS (f, MOE_DISPATCHER, DEEPEP)
@@ -417,6 +423,9 @@ static const PlanRuleEntry hazards[] = {
   { { "dispatcher-is-a-library", "moe_dispatcher=deepep and hybridep call DeepEP (hybridep its branch hybrid-ep), which must be built for "
       "the cluster's network; moe_dispatcher=alltoall needs NCCL alone", "Megatron-LM transformer/moe/fused_a2a.py", 0 },
     wants_deepep, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP) },
+  { { "delta-rule-is-a-library", "linear attention by the gated delta rule runs kernels of flash-linear-attention, without which "
+      "Megatron-LM stops (pip install flash-linear-attention)", "Megatron-LM ssm/gated_delta_net/common.py, HAVE_FLA", 0 },
+    wants_fla, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
 };
 /* clang-format on */
 

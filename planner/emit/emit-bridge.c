@@ -136,7 +136,12 @@ append_imports (GString *text, const PlanEmitSubject *subject)
                          "from megatron.bridge.training.mixed_precision import "
                          "MixedPrecisionConfig\n"
                          "from megatron.bridge.training.pretrain import pretrain\n");
-  if (subject->of->model->experts > 0)
+  if (subject->of->model->delta.attn_every > 0)
+    g_string_append (text,
+                     "from megatron.core.models.gpt.experimental_attention_variant_module_specs "
+                     "import (\n"
+                     "    get_transformer_block_with_experimental_attention_variant_spec,\n)\n");
+  else if (subject->of->model->experts > 0)
     g_string_append (text, "from functools import partial\n"
                            "from megatron.core.models.gpt.gpt_layer_specs import "
                            "get_gpt_decoder_block_spec\n");
@@ -255,6 +260,27 @@ append_positions (GString *text, const PlanModel *m)
     g_string_append_printf (text, "        glu_linear_offset=%s,\n", offset);
 }
 
+/* Adds linear attention, and the gate of attention's output (models/qwen/qwen3_next_bridge.py). */
+static void
+append_delta (GString *text, const PlanModel *m)
+{
+  const PlanDelta *d = &m->delta;
+  if (m->attn_gate)
+    g_string_append (text, "        attention_output_gate=True,\n");
+  if (d->attn_every == 0)
+    return;
+  g_string_append_printf (
+      text,
+      "        transformer_layer_spec="
+      "get_transformer_block_with_experimental_attention_variant_spec,\n"
+      "        experimental_attention_variant=\"gated_delta_net\",\n"
+      "        linear_attention_freq=" INT ",\n        linear_conv_kernel_dim=" INT
+      ",\n        linear_key_head_dim=" INT ",\n        linear_value_head_dim=" INT
+      ",\n        linear_num_key_heads=" INT ",\n        linear_num_value_heads=" INT
+      ",\n        hetereogenous_dist_checkpoint=True,\n",
+      d->attn_every, d->conv, d->key_dim, d->value_dim, d->key_heads, d->value_heads);
+}
+
 /* Adds the experts. Layers with and without them take a specification of the decoder block. */
 static void
 append_experts (GString *text, const PlanModel *m)
@@ -265,19 +291,22 @@ append_experts (GString *text, const PlanModel *m)
   g_autofree char *scale = plan_emit_real (m->router_scale);
   if (m->experts == 0)
     return;
+  if (m->delta.attn_every == 0)
+    g_string_append_printf (
+        text,
+        "        transformer_layer_spec=partial(\n"
+        "            get_gpt_decoder_block_spec, use_transformer_engine=True%s\n        ),\n",
+        m->qk_l2_norm == PLAN_QK_L2_ALL ? ", qk_l2_norm=True" : "");
   g_string_append_printf (
       text,
-      "        transformer_layer_spec=partial(\n"
-      "            get_gpt_decoder_block_spec, use_transformer_engine=True%s\n        ),\n"
       "        num_moe_experts=" INT ",\n        moe_ffn_hidden_size=" INT ",\n"
       "        moe_layer_freq=[\n            1 if i >= " INT " and (i + 1) %% " INT
       " == 0 else 0 for i in range(" INT ")\n        ],\n"
       "        moe_router_topk=" INT ",\n        moe_router_score_function=\"%s\",\n"
       "        moe_router_pre_softmax=%s,\n        moe_router_enable_expert_bias=%s,\n"
       "        moe_router_topk_scaling_factor=%s,\n",
-      m->qk_l2_norm == PLAN_QK_L2_ALL ? ", qk_l2_norm=True" : "", m->experts, m->expert_ffn,
-      m->dense_layers, m->moe_every, m->layers, m->topk, scores[m->router_score],
-      plan_emit_python (m->pre_softmax), plan_emit_python (m->router_bias),
+      m->experts, m->expert_ffn, m->dense_layers, m->moe_every, m->layers, m->topk,
+      scores[m->router_score], plan_emit_python (m->pre_softmax), plan_emit_python (m->router_bias),
       m->router_scale != 1 ? scale : "None");
   if (m->router_groups > 0)
     g_string_append_printf (text,
@@ -326,6 +355,7 @@ append_model (GString *text, const PlanEmitSubject *subject)
       plan_emit_python (m->qkv_bias && !has_biases), hidden, attention);
   append_activation (text, m);
   append_positions (text, m);
+  append_delta (text, m);
   append_experts (text, m);
   if (m->mtp > 0)
     g_string_append_printf (text, "        mtp_num_layers=" INT ",\n", m->mtp);

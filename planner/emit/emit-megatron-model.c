@@ -159,6 +159,23 @@ add_latent (const PlanModel *m, GPtrArray *lines)
   add_int (lines, PLAN_MEGATRON_V_HEAD_DIM, m->v_dim);
 }
 
+/* Adds linear attention: a number N stands for one layer in N, the last, with attention. */
+static void
+add_delta (const PlanModel *m, GPtrArray *lines)
+{
+  const PlanDelta *d = &m->delta;
+  add_if (lines, m->attn_gate, PLAN_MEGATRON_ATTENTION_OUTPUT_GATE);
+  if (d->attn_every == 0)
+    return;
+  add_word (lines, PLAN_MEGATRON_LINEAR_ATTENTION, "gdn");
+  add_int (lines, PLAN_MEGATRON_LINEAR_ATTENTION_FREQ, d->attn_every);
+  add_int (lines, PLAN_MEGATRON_LINEAR_CONV_DIM, d->conv);
+  add_int (lines, PLAN_MEGATRON_LINEAR_KEY_DIM, d->key_dim);
+  add_int (lines, PLAN_MEGATRON_LINEAR_VALUE_DIM, d->value_dim);
+  add_int (lines, PLAN_MEGATRON_LINEAR_KEY_HEADS, d->key_heads);
+  add_int (lines, PLAN_MEGATRON_LINEAR_VALUE_HEADS, d->value_heads);
+}
+
 static void
 add_yarn (const PlanRope *rope, GPtrArray *lines)
 {
@@ -233,6 +250,7 @@ plan_emit_megatron_model (const PlanModel *model, gint64 seq, GPtrArray *lines, 
   add_if (lines, m->qkv_bias && !has_all_biases (m), PLAN_MEGATRON_ADD_QKV_BIAS);
   add_window (m, lines);
   add_sinks (m, lines);
+  add_delta (m, lines);
   add_experts (m, lines);
   add_if (lines, !m->tied_embeddings, PLAN_MEGATRON_UNTIE);
   if (m->mtp > 0)

@@ -9,8 +9,9 @@ typedef struct
   PlanLayerGraph *graph;
   const PlanSizes *sizes;
   const PlanModel *model;
-  gint64 tp;
+  gint64 tp, seq;
   gboolean is_nope;          /* this kind of layer has no rotary positions */
+  gboolean is_delta;         /* it has linear attention */
   gboolean splits;           /* sequence parallel */
   gboolean fuses_norms;      /* norms write the format that GEMMs read */
   gboolean drops;            /* hidden states of branches go through dropout */
@@ -79,11 +80,18 @@ PlanValueId plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, P
                                        PlanValueId sum, PlanValueId post, PlanValueId stats,
                                        PlanTensorRole weight);
 
+/* Adds linear attention by the gated delta rule, from the norm of x to the projection of its
+ * output, for sequences of `seq` tokens. `x` names the forms of that norm. */
+void plan_layer_add_delta (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq);
+
 /* Adds latent attention, from the norm of x to attention's output. `x` names the forms of that
  * norm. */
 void plan_layer_add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x);
 
 /* Adds the experts branch in place of an MLP, from its norm on. Returns the branch's output. */
 PlanValueId plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in);
+
+/* Notes for each node what it reads, what it makes, and what its backward pass needs. */
+void plan_layer_list_values (PlanLayerGraph *self);
 
 G_END_DECLS

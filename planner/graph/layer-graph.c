@@ -19,133 +19,7 @@ plan_value_name (PlanValueId id)
   return names[id];
 }
 
-/* The values that the backward pass of a node reads. */
-static PlanValueSet
-needs (const PlanNode *node)
-{
-  const PlanValueSet stats = plan_value_bit (node->stats);
-  switch (node->kind)
-    {
-    case PLAN_NODE_NORM:
-    case PLAN_NODE_HEAD_NORM:
-    case PLAN_NODE_ACTIVATE:
-      return plan_value_bit (node->in) | stats;
-    case PLAN_NODE_ATTENTION:
-      return plan_value_bit (node->in) | plan_value_bit (node->out) | plan_value_bit (node->col)
-             | stats;
-    case PLAN_NODE_LINEAR:
-      return plan_value_bit (node->kept) | plan_value_bit (node->saved);
-    case PLAN_NODE_EXPERT_LINEAR:
-      return plan_value_bit (node->kept) | plan_value_bit (node->other)
-             | plan_value_bit (node->map);
-    case PLAN_NODE_EXPERT_ACTIVATE:
-    case PLAN_NODE_SCALE_ROWS:
-      return plan_value_bit (node->in) | plan_value_bit (node->other);
-    case PLAN_NODE_LATENT_ATTENTION:
-      return plan_value_bit (node->in) | plan_value_bit (node->other)
-             | plan_value_bit (node->latent) | plan_value_bit (node->out) | stats;
-    case PLAN_NODE_ROUTE:
-      return plan_value_bit (node->in) | plan_value_bit (node->col) | stats;
-    case PLAN_NODE_DROP:
-      return stats;
-    case PLAN_NODE_PERMUTE:
-      return stats | plan_value_bit (node->places)
-             | (node->selects_by_mask ? plan_value_bit (node->other) : 0)
-             | (node->selects_by_mask ? plan_value_bit (node->map) : 0);
-    case PLAN_NODE_UNPERMUTE:
-      return plan_value_bit (node->map);
-    case PLAN_NODE_GATE:
-      return plan_value_bit (node->in) | plan_value_bit (node->other) | stats;
-    case PLAN_NODE_ADD:
-      return stats;
-    case PLAN_NODE_QUANTIZE:
-    case PLAN_NODE_TRANSPOSE:
-    case PLAN_NODE_GATHER_SEQ:
-    case PLAN_NODE_GATHER_KEYS:
-    case PLAN_NODE_COPY_TP:
-    case PLAN_NODE_ROPE:
-    case PLAN_NODE_REPEAT:
-    case PLAN_NODE_REDUCE_TP:
-    case PLAN_NODE_LATENT_ROPE:
-    case PLAN_NODE_SEND_ROWS:
-    case PLAN_NODE_GATHER_ROWS:
-    case PLAN_NODE_REDUCE_ROWS:
-    case PLAN_NODE_GATHER_TOKENS:
-    case PLAN_NODE_OWN_EXPERTS:
-      return 0;
-    }
-  g_assert_not_reached ();
-}
-
 #define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
-
-gboolean
-plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *plan,
-                    gboolean is_in_block)
-{
-  const gint64 *value = plan->value;
-  const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
-  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
-    return !is_block || is_in_block;
-  if (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_SELECTIVE)
-    return FALSE;
-  const gboolean is_of_experts = node->module == PLAN_MODULE_EXPERTS
-                                 || node->module == PLAN_MODULE_EXPERT_ACT
-                                 || node->module == PLAN_MODULE_SHARED;
-  return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
-         || (is_of_experts && HAS_MODULE (value, MOE))
-         || (node->module == PLAN_MODULE_EXPERT_ACT && HAS_MODULE (value, MOE_ACT))
-         || (node->module == PLAN_MODULE_SHARED && HAS_MODULE (value, SHARED_EXPERTS))
-         || (node->module == PLAN_MODULE_LATENT_UP && HAS_MODULE (value, MLA_UP_PROJ))
-         || (node->module == PLAN_MODULE_NORM && HAS_MODULE (value, LAYERNORM))
-         || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
-         || ((node->kind != PLAN_NODE_ATTENTION || sizes->repeats_attention)
-             && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
-}
-
-PlanValueSet
-plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes, PlanNodeSet again,
-                       guint n)
-{
-  PlanValueSet made_again = 0, discarded = 0, cheap = 0, needed = 0, kept = 0;
-  for (guint i = 0; i < self->n_nodes; i++)
-    {
-      const PlanNode *node = &self->nodes[i];
-      needed |= node->needs;
-      cheap |= node->is_cheap ? node->makes : 0;
-      discarded |= plan_node_discards (node) && (again >> i & 1) ? node->makes : 0;
-      made_again |= node->is_cheap || (again >> i & 1) ? node->makes : 0;
-    }
-  /* A cheap node runs again, so what it reads is needed, too. */
-  for (guint i = self->n_nodes; i-- > 0;)
-    if (self->nodes[i].is_cheap && (self->nodes[i].makes & needed))
-      needed |= self->nodes[i].reads;
-  for (guint i = 0; i < n; i++)
-    {
-      const PlanNode *node = &self->nodes[i];
-      const gboolean is_again = again >> i & 1;
-      const PlanValueSet main = plan_value_bit (node->out) | plan_value_bit (node->col);
-      if (is_again || (node->is_cheap && (main & needed)))
-        kept |= node->reads & ~made_again;
-      if (!is_again)
-        kept |= node->needs & ~cheap & ~discarded & ~(sizes->per_op ? made_again : 0);
-      kept |= plan_value_bit (node->saved);
-    }
-  return kept;
-}
-
-gboolean
-plan_node_is_product (const PlanNode *node)
-{
-  return node->kind == PLAN_NODE_LINEAR || node->kind == PLAN_NODE_EXPERT_LINEAR;
-}
-
-gboolean
-plan_node_discards (const PlanNode *node)
-{
-  return node->module == PLAN_MODULE_LATENT_UP || node->module == PLAN_MODULE_NORM
-         || node->module == PLAN_MODULE_EXPERT_ACT;
-}
 
 void
 plan_layer_define (PlanLayerGraph *self, PlanValueId id, gint64 elements, PlanDtype dtype)
@@ -426,6 +300,44 @@ add_attention (PlanLayerBuilder *b, PlanValueId qkv)
   return PLAN_VALUE_ATTN;
 }
 
+/* Parts queries, keys and values from the gate of attention's output, as copies (attention.py,
+ * get_query_key_value_tensors: what SplitAlongDim gives is reshaped). */
+static PlanValueId
+add_split (PlanLayerBuilder *b)
+{
+  const PlanSizes *sizes = b->sizes;
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_SPLIT, PLAN_MODULE_OTHER,
+                                   PLAN_VALUE_QKV_GATE, PLAN_VALUE_QKV);
+  node->col = PLAN_VALUE_GATE_HEADS;
+  node->rows = sizes->rows;
+  node->cols = (sizes->heads + 2 * sizes->kv_heads) * sizes->head_dim;
+  plan_layer_define (b->graph, PLAN_VALUE_QKV, sizes->rows * node->cols, sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_GATE_HEADS, sizes->rows * sizes->heads * sizes->head_dim,
+                     sizes->compute);
+  return PLAN_VALUE_QKV;
+}
+
+/* Adds the gate of attention's output (attention.py, _apply_output_gate). */
+static PlanValueId
+add_output_gate (PlanLayerBuilder *b)
+{
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_GATE_HEADS, PLAN_MODULE_OTHER,
+                                   PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_GATED);
+  node->other = PLAN_VALUE_GATE_HEADS;
+  node->rows = b->sizes->rows;
+  node->cols = b->sizes->heads * b->sizes->head_dim;
+  plan_layer_define (b->graph, PLAN_VALUE_ATTN_GATED, node->rows * node->cols, b->sizes->compute);
+  return PLAN_VALUE_ATTN_GATED;
+}
+
+static PlanValueId
+end_attention_branch (PlanLayerBuilder *b)
+{
+  return plan_layer_add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
+                                    PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
+                                    PLAN_TENSOR_ATTENTION_POST_NORM);
+}
+
 /* Adds the attention branch and returns its output. */
 static PlanValueId
 add_attention_branch (PlanLayerBuilder *b)
@@ -433,38 +345,41 @@ add_attention_branch (PlanLayerBuilder *b)
   static const PlanValueId forms[] = { PLAN_VALUE_NORM1, PLAN_VALUE_NORM1_Q, PLAN_VALUE_NORM1_COL,
                                        PLAN_VALUE_NORM1_FULL, PLAN_VALUE_NORM1_FULL_COL };
   PlanValueId kept;
-  const gboolean is_latent = b->model->kv_lora > 0;
+  const gboolean is_latent = b->model->kv_lora > 0, is_gated = b->model->attn_gate;
   const gint64 attn_cols = b->sizes->heads * (is_latent ? b->model->v_dim : b->sizes->head_dim);
+  const gint64 gates = is_gated ? attn_cols : 0;
   plan_layer_add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X,
                        PLAN_VALUE_NORM1, PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM,
                        PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV);
+  if (b->is_delta)
+    {
+      plan_layer_add_delta (b, forms, b->seq);
+      return end_attention_branch (b);
+    }
   if (is_latent)
     {
       plan_layer_add_latent_attention (b, forms);
       plan_layer_add_quantised_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
                                        PLAN_VALUE_ATTN_COL, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
                                        b->model->hidden, attn_cols);
-      return plan_layer_add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
-                                        PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
-                                        PLAN_TENSOR_ATTENTION_POST_NORM);
+      return end_attention_branch (b);
     }
   PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms,
                                                    PLAN_TENSOR_QKV, b->model->hidden, &kept);
   b->norm_read = read;
   b->norm_kept = kept;
   plan_layer_add_linear (
-      b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS,
-      (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
+      b, PLAN_MODULE_OTHER, read, kept, is_gated ? PLAN_VALUE_QKV_GATE : PLAN_VALUE_QKV,
+      PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS,
+      gates + (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
   save (b, PLAN_VALUE_QKV_SAVED, (b->sizes->heads + b->sizes->kv_heads) * b->sizes->head_dim);
-  add_attention (b, PLAN_VALUE_QKV);
-  read = plan_layer_add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
-                                  PLAN_VALUE_ATTN_COL, PLAN_TENSOR_PROJ, b->sizes->rows, attn_cols,
-                                  &kept);
+  add_attention (b, is_gated ? add_split (b) : PLAN_VALUE_QKV);
+  const PlanValueId out = is_gated ? add_output_gate (b) : PLAN_VALUE_ATTN;
+  read = plan_layer_add_quantize (b, PLAN_MODULE_OTHER, out, PLAN_VALUE_ATTN_Q, PLAN_VALUE_ATTN_COL,
+                                  PLAN_TENSOR_PROJ, b->sizes->rows, attn_cols, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
                          PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
-  return plan_layer_add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
-                                    PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
-                                    PLAN_TENSOR_ATTENTION_POST_NORM);
+  return end_attention_branch (b);
 }
 
 static PlanValueId
@@ -518,21 +433,6 @@ keys_of (const PlanModel *model, guint kind, gint64 s)
   if (is_windowed && model->window_chunks)
     return plan_model_pairs_in_chunks (model, s) / s;
   return is_windowed ? 2 * model->window - model->window * model->window / s : s;
-}
-
-static void
-list_values (PlanLayerGraph *self)
-{
-  for (guint i = 0; i < self->n_nodes; i++)
-    {
-      PlanNode *node = &self->nodes[i];
-      node->reads = plan_value_bit (node->in) | plan_value_bit (node->other)
-                    | plan_value_bit (node->latent) | plan_value_bit (node->map);
-      node->makes = plan_value_bit (node->out) | plan_value_bit (node->stats)
-                    | plan_value_bit (node->col) | plan_value_bit (node->saved)
-                    | plan_value_bit (node->places);
-      node->needs = needs (node);
-    }
 }
 
 /* The mean number of `groups` equal groups of experts in which a token's experts lie, if all
@@ -633,6 +533,16 @@ count_expert_rows (PlanSizes *self, const Plan *plan, const PlanStack *stack)
   self->empty_rows = self->expert_rows - rows;
 }
 
+/* The delta rule's heads on one rank. */
+static PlanDelta
+delta_of (const PlanModel *model, gint64 tp)
+{
+  PlanDelta delta = model->delta;
+  delta.key_heads /= tp;
+  delta.value_heads /= tp;
+  return delta;
+}
+
 static void
 init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const PlanStack *stack,
             const PlanCluster *cluster)
@@ -648,6 +558,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
                        .heads = model->heads / tp,
                        .kv_heads = model->kv_heads / tp,
                        .head_dim = model->head_dim,
+                       .delta = delta_of (model, tp),
                        .ffn = model->ffn / tp,
                        .experts = model->experts / value[PLAN_EP],
                        .expert_ffn = model->expert_ffn / value[PLAN_ETP],
@@ -680,6 +591,7 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
   PlanLayerBuilder b = *common;
   b.graph = self;
   b.is_nope = (kind & PLAN_LAYER_NOPE) != 0;
+  b.is_delta = (kind & PLAN_LAYER_DELTA) != 0;
   self->keys = keys_of (model, kind, attended);
   plan_layer_define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
   const PlanValueId attention = add_attention_branch (&b);
@@ -688,7 +600,7 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
   const PlanValueId mlp = kind & PLAN_LAYER_EXPERTS ? plan_layer_add_experts_branch (&b, before)
                                                     : add_mlp_branch (&b, before);
   add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
-  list_values (self);
+  plan_layer_list_values (self);
 }
 
 /* Collects every value that any kind of layer has. */
@@ -730,6 +642,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
       = { .sizes = &self->sizes,
           .model = model,
           .tp = value[PLAN_TP],
+          .seq = value[PLAN_SEQ] / value[PLAN_CP],
           .ep = value[PLAN_EP],
           .etp = value[PLAN_ETP],
           .dispatcher = dispatcher_of (plan),

@@ -5,7 +5,7 @@
  * from the nodes, so lowering can keep or recompute them without knowing what a layer is. */
 #pragma once
 #include "planner/graph/layer-nodes.h"
-#include "planner/graph/layer-values.h"
+#include "planner/graph/value-set.h"
 #include "planner/model/layer-kinds.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"
@@ -80,6 +80,7 @@ typedef struct
   gint64 rows;       /* tokens of a micro batch on this rank */
   gint64 split_rows; /* of those, tokens that this rank holds outside the tensor-parallel parts */
   gint64 heads, kv_heads, head_dim, ffn, vocab; /* on this rank */
+  PlanDelta delta;                              /* heads of the delta rule on this rank */
   gint64 key_heads; /* key heads that attention reads: kv_heads, or heads where keys are repeated */
   PlanDtype compute;          /* format of activations */
   PlanDtype linear;           /* format of the GEMMs of layers */

@@ -20,7 +20,14 @@ typedef enum
   PLAN_NODE_REDUCE_TP,   /* in -> out: the sum over ranks; in place where tokens are not split */
   PLAN_NODE_ACTIVATE,    /* in -> out; stats: the activated gate, where it is kept separately */
   PLAN_NODE_ADD,         /* in + other -> out; stats: mask of dropout of `other`, if kept */
-  PLAN_NODE_LATENT_ROPE, /* in (queries) in place; other, latent -> out (keys), col (values) */
+  PLAN_NODE_SPLIT,       /* in -> out, col: the columns of both */
+  PLAN_NODE_GATE_HEADS,  /* in times the sigmoid of `other` -> out */
+  PLAN_NODE_DELTA_CONV,  /* in -> out: queries, keys and values of the delta rule, convolved */
+  PLAN_NODE_DELTA_KEYS, /* in -> out: queries and keys normed (col, stats), then repeated; values */
+  PLAN_NODE_DELTA_GATES,      /* in -> out: the output's gate; col: decays; stats: strengths */
+  PLAN_NODE_DELTA_RULE,       /* in, decays, strengths -> out, stats; col: room to work in */
+  PLAN_NODE_DELTA_NORM,       /* in, normed (col, stats), times SiLU of `other` -> out */
+  PLAN_NODE_LATENT_ROPE,      /* in (queries) in place; other, latent -> out (keys), col (values) */
   PLAN_NODE_LATENT_ATTENTION, /* in, keys, values -> out, stats */
   PLAN_NODE_ROUTE, /* in -> out: each token's probabilities; stats, col: saved scores, map */
   PLAN_NODE_DROP,  /* in -> out, map -> stats: without tokens that their experts have no room for */

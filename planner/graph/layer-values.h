@@ -1,5 +1,4 @@
-/* PlanValueId: the values that nodes of one layer make for others. PlanValueSet: sets of them, a
- * bit each. */
+/* PlanValueId: the values that nodes of one layer make for others. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -67,6 +66,28 @@ G_BEGIN_DECLS
   X (KV, "kv") \
   X (K, "k") \
   X (V, "v") \
+  /* Attention with a gate on its output. */ \
+  X (QKV_GATE, "qkv.gate") \
+  X (GATE_HEADS, "attn.gate") \
+  X (ATTN_GATED, "attn.gated") \
+  /* The gated delta rule. */ \
+  X (DELTA_IN, "delta.in") \
+  X (DELTA_CONV, "delta.conv") \
+  X (DELTA_QKV, "delta.qkv") \
+  X (DELTA_KEYS, "delta.keys") \
+  X (DELTA_KEY_STATS, "rstd.delta.keys") \
+  X (DELTA_GATE, "delta.gate") \
+  X (DELTA_DECAY, "delta.decay") \
+  X (DELTA_STRENGTH, "delta.strength") \
+  X (DELTA_OUT, "delta.out") \
+  X (DELTA_INVERSE, "delta.inverse") \
+  X (DELTA_WORK, "delta.work") \
+  X (DELTA_WORK_BACK, "delta.work.back") \
+  X (DELTA_GATED, "delta.gated") \
+  X (DELTA_GATED_Q, "delta.gated.q") \
+  X (DELTA_GATED_COL, "delta.gated.col") \
+  X (DELTA_NORMED, "delta.normed") \
+  X (DELTA_STATS, "rstd.delta") \
   /* Experts: of the tokens here, then of the rows that came. */ \
   X (PROBS, "probs") \
   X (ROUTE_SAVED, "route.saved") \
@@ -119,26 +140,6 @@ typedef enum
       PLAN_N_VALUES,
   PLAN_NO_VALUE = PLAN_N_VALUES
 } PlanValueId;
-
-__extension__ typedef unsigned __int128 PlanValueSet; /* a bit per value */
-
-G_STATIC_ASSERT (PLAN_N_VALUES < 128);
-
-static inline PlanValueSet
-plan_value_bit (PlanValueId id)
-{
-  return id == PLAN_NO_VALUE ? 0 : (PlanValueSet)1 << id;
-}
-
-/* Removes the first value from a set that is not empty, and returns it. */
-static inline PlanValueId
-plan_value_pop (PlanValueSet *set)
-{
-  const guint64 low = (guint64)*set;
-  const int first = low ? __builtin_ctzll (low) : 64 + __builtin_ctzll ((guint64)(*set >> 64));
-  *set &= *set - 1;
-  return (PlanValueId)first;
-}
 
 const char *plan_value_name (PlanValueId id);
 

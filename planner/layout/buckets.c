@@ -22,10 +22,15 @@ plan_buckets_part (const PlanModel *model, PlanTensorRole role, const PlanBucket
     case PLAN_TENSOR_Q_UP:
     case PLAN_TENSOR_KV_UP:
     case PLAN_TENSOR_MTP_PROJ:
+    case PLAN_TENSOR_DELTA_IN: /* gated_delta_net/common.py: heads are split */
+    case PLAN_TENSOR_DELTA_CONV:
+    case PLAN_TENSOR_DELTA_STEP:
+    case PLAN_TENSOR_DELTA_DECAY:
     case PLAN_TENSOR_SINKS: /* Megatron-LM dot_product_attention.py, softmax_offset */
       tensor.rows /= rule->tp;
       break;
     case PLAN_TENSOR_PROJ:
+    case PLAN_TENSOR_DELTA_OUT:
     case PLAN_TENSOR_DOWN:
     case PLAN_TENSOR_SHARED_DOWN:
       tensor.cols /= rule->tp;
@@ -86,12 +91,15 @@ group_of (const PlanTensor *tensor)
     case PLAN_TENSOR_QKV_BIAS:
     case PLAN_TENSOR_Q_UP_NORM:
     case PLAN_TENSOR_KV_UP_NORM:
+    case PLAN_TENSOR_DELTA_NORM:
       return QKV;
     case PLAN_TENSOR_Q_NORM:
     case PLAN_TENSOR_K_NORM:
       return HEAD_NORMS;
     case PLAN_TENSOR_PROJ:
     case PLAN_TENSOR_PROJ_BIAS:
+    case PLAN_TENSOR_DELTA_STEP:
+    case PLAN_TENSOR_DELTA_DECAY:
       return PROJ;
     case PLAN_TENSOR_ATTENTION_POST_NORM:
     case PLAN_TENSOR_MLP_NORM:

@@ -22,6 +22,7 @@ typedef enum
                         activations */
   PLAN_BUCKET_EXPERTS, /* the experts of a layer; the rest of it is then LAYER */
   PLAN_BUCKET_DENSE,   /* a layer without experts, in a model that also has layers with experts */
+  PLAN_BUCKET_DELTA,   /* one of linear attention, in a model that also has layers of attention */
   /* Further kinds where buckets go by size. PART: parameters of layers alone, one kind for each
    * parameter that a bucket may begin with, and for those that virtual stages cut off. OUTER_PART:
    * all others. */

@@ -65,17 +65,48 @@ add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind
     }
 }
 
-/* Adds one layer of each kind of parameters. */
+static gint64
+delta_layers (const PlanModel *model)
+{
+  gint64 n = 0;
+  for (gint64 layer = 0; model->delta.attn_every > 0 && layer < model->layers; layer++)
+    n += plan_model_is_delta_layer (model, layer);
+  return n;
+}
+
+/* Adds a layer of linear attention, and of its experts nothing, as they are there already. */
+static void
+add_delta_layer (PlanLayout *self, const Builder *b)
+{
+  PlanTensor tensors[PLAN_N_TENSORS];
+  gint64 layer = 0;
+  while (!plan_model_is_delta_layer (b->model, layer))
+    layer++;
+  const guint n = plan_buckets_layer (b->model, &self->rule, layer, tensors);
+  for (guint i = 0; i < n; i++)
+    {
+      const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
+      if (tensor->part != PLAN_PART_EXPERTS)
+        add (self, PLAN_BUCKET_DELTA, tensor);
+    }
+}
+
+/* Adds one layer of each kind of parameters. A model of which only some layers have experts has
+ * attention in all of them (rules-unbuilt.c). */
 static void
 add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   const gint64 layers = b->model->layers, moe = plan_model_moe_layers (b->model);
+  const gint64 delta = delta_layers (b->model);
   gint64 layer = 0;
   if (layers == 0)
     return;
-  while (moe > 0 && !plan_model_is_moe_layer (b->model, layer))
+  while ((moe > 0 && !plan_model_is_moe_layer (b->model, layer))
+         || (delta < layers && plan_model_is_delta_layer (b->model, layer)))
     layer++;
   add_layer (self, b, layer, PLAN_BUCKET_LAYER, quantises);
+  if (delta > 0 && delta < layers)
+    add_delta_layer (self, b);
   if (moe == 0 || moe == layers)
     return;
   for (layer = 0; plan_model_is_moe_layer (b->model, layer);)
@@ -86,19 +117,22 @@ add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
 static gint64
 units_of (const PlanModel *model, PlanBucketKind kind)
 {
-  const gint64 moe = plan_model_moe_layers (model);
+  const gint64 moe = plan_model_moe_layers (model), delta = delta_layers (model);
   if (!plan_bucket_is_unit (kind))
     return 1;
+  if (kind == PLAN_BUCKET_DELTA
+      || (kind == PLAN_BUCKET_LAYER && delta > 0 && delta < model->layers))
+    return kind == PLAN_BUCKET_DELTA ? delta : model->layers - delta;
   return kind == PLAN_BUCKET_DENSE ? model->layers - moe : moe > 0 ? moe : model->layers;
 }
 
-/* Whether buckets go by size. They do where nothing is gathered and dropped by unit and there is
- * one format of weights. */
+/* Whether buckets go by size. They do where nothing is gathered and dropped by unit, there is one
+ * format of weights, and all layers have the same parameters. */
 static gboolean
 goes_by_size (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
   const PlanBucketing how = stack->buckets.bucketing;
-  return how != PLAN_BUCKETING_MODULES && model->experts == 0
+  return how != PLAN_BUCKETING_MODULES && model->experts == 0 && model->delta.attn_every == 0
          && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
          && (!plan_shards_optimizer (plan)
              || (how != PLAN_BUCKETING_WHOLE && !plan_shards_weights (plan)));
@@ -300,7 +334,8 @@ plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Pla
 char *
 plan_layout_bucket_name (PlanBucketKind kind, const char *what)
 {
-  static const char *const names[] = { "embed", "head", "layer", "plain", "experts", "dense" };
+  static const char *const names[]
+      = { "embed", "head", "layer", "plain", "experts", "dense", "delta" };
   if (kind < G_N_ELEMENTS (names))
     return g_strconcat (what, ".", names[kind], NULL);
   const gboolean is_unit = plan_bucket_is_unit (kind);

@@ -97,9 +97,10 @@ bucket_of_piece (const PlanLower *lower, PlanPiece piece, gint64 unit)
     return PLAN_BUCKET_PLAIN;
   if (piece == PLAN_PIECE_EXPERTS)
     return PLAN_BUCKET_EXPERTS;
-  return plan_lower_holds (lower, PLAN_BUCKET_DENSE, PLAN_NO_UNIT, (gint32)unit)
-             ? PLAN_BUCKET_DENSE
-             : PLAN_BUCKET_LAYER;
+  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind <= PLAN_BUCKET_DELTA; kind++)
+    if (plan_lower_holds (lower, kind, PLAN_NO_UNIT, (gint32)unit))
+      return kind;
+  return PLAN_BUCKET_LAYER;
 }
 
 /* Adds an act about a piece of a unit or about the whole unit, with its kind of bucket: so layers

@@ -44,31 +44,50 @@ layer_of (PlanLowerUnit unit)
   return unit.first + unit.offset;
 }
 
+/* The kind of bucket of the layers that are not as most: those without experts where others have
+ * some, or those of linear attention where others have attention. PLAN_N_BUCKETS: all are alike. */
+static PlanBucketKind
+other_kind (const PlanLower *self)
+{
+  return plan_layout_has (&self->layout, PLAN_BUCKET_DENSE)   ? PLAN_BUCKET_DENSE
+         : plan_layout_has (&self->layout, PLAN_BUCKET_DELTA) ? PLAN_BUCKET_DELTA
+                                                              : PLAN_N_BUCKETS;
+}
+
+static gboolean
+is_other (const PlanLower *self, gint64 layer)
+{
+  const PlanBucketKind kind = other_kind (self);
+  if (kind == PLAN_N_BUCKETS)
+    return FALSE;
+  const guint of_layer = plan_lower_kind (self, layer);
+  return kind == PLAN_BUCKET_DENSE ? !(of_layer & PLAN_LAYER_EXPERTS)
+                                   : (of_layer & PLAN_LAYER_DELTA) != 0;
+}
+
 gboolean
 plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
 {
-  /* If only some layers have experts, the others have buckets of their own kind. */
+  const PlanBucketKind other = other_kind (self);
   if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind)
-      || !plan_layout_has (&self->layout, PLAN_BUCKET_DENSE))
+      || other == PLAN_N_BUCKETS
+      || (other == PLAN_BUCKET_DELTA && kind == PLAN_BUCKET_EXPERTS)) /* of all layers */
     return plan_layout_has (&self->layout, kind);
-  const gboolean has_experts
-      = (plan_lower_kind (self, layer_of (unit) + delta) & PLAN_LAYER_EXPERTS) != 0;
-  return (kind == PLAN_BUCKET_DENSE) != has_experts;
+  return (kind == other) == is_other (self, layer_of (unit) + delta);
 }
 
-/* The slot of a layer's parameter. If only some layers have experts, the others have buckets of
- * their own kind. */
+/* The slot of a layer's parameter. */
 static const PlanSlot *
 slot_of (const PlanLower *self, PlanTensorRole role, gint64 layer, PlanBucketKind *out_kind)
 {
-  const PlanBucket *dense = &self->layout.buckets[PLAN_BUCKET_DENSE];
-  const gboolean is_dense = dense->n_slots > 0 && layer < self->stage.layers
-                            && !(plan_lower_kind (self, layer) & PLAN_LAYER_EXPERTS);
-  for (guint i = 0; is_dense && i < dense->n_slots; i++)
-    if (self->layout.slots[PLAN_BUCKET_DENSE][i].tensor.role == role)
+  const PlanBucketKind other = other_kind (self);
+  const gboolean is_there
+      = other < PLAN_N_BUCKETS && layer < self->stage.layers && is_other (self, layer);
+  for (guint i = 0; is_there && i < self->layout.buckets[other].n_slots; i++)
+    if (self->layout.slots[other][i].tensor.role == role)
       {
-        *out_kind = PLAN_BUCKET_DENSE;
-        return &self->layout.slots[PLAN_BUCKET_DENSE][i];
+        *out_kind = other;
+        return &self->layout.slots[other][i];
       }
   return plan_layout_slot (&self->layout, role, out_kind);
 }
@@ -178,22 +197,15 @@ each_by_size (PlanLower *self, Visit visit)
     }
 }
 
-static gboolean
-is_dense (const PlanLower *self, gint64 layer)
-{
-  return plan_layout_has (&self->layout, PLAN_BUCKET_DENSE)
-         && !(plan_lower_kind (self, layer) & PLAN_LAYER_EXPERTS);
-}
-
 /* Counts the layers from `first` up to `end` with the same kind of bucket as `first`, as far as
  * they follow at equal distances (`out_step`). */
 static gint64
-count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_dense, gint64 *out_step)
+count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_other, gint64 *out_step)
 {
   gint64 count = 1, last = first;
   *out_step = 0;
   for (gint64 layer = first + 1; layer < end; layer++)
-    if (is_dense (self, layer) == of_dense)
+    if (is_other (self, layer) == of_other)
       {
         if (*out_step == 0)
           *out_step = layer - first;
@@ -205,18 +217,18 @@ count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_dense,
   return count;
 }
 
-/* Visits the buckets of layers, layer by layer. `of_dense`: those of layers without experts, if
- * other layers have experts; else those of all others. */
+/* Visits the buckets of layers, layer by layer: of those that are not as most (`of_other`), or of
+ * all others. */
 static void
-each_layer (PlanLower *self, const PlanStage *part, gboolean of_dense, Visit visit)
+each_layer (PlanLower *self, const PlanStage *part, gboolean of_other, Visit visit)
 {
   const gint64 end = part->first + part->layers;
   gint64 step;
   for (gint64 first = part->first; first < end; first++)
     {
-      if (is_dense (self, first) != of_dense)
+      if (is_other (self, first) != of_other)
         continue;
-      const gint64 count = count_alike (self, first, end, of_dense, &step);
+      const gint64 count = count_alike (self, first, end, of_other, &step);
       const PlanLowerUnit unit = plan_lower_begin_units (self, first, count, MAX (step, 1));
       for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
         if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, 0))

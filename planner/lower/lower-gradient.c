@@ -250,22 +250,23 @@ is_fused (const PlanLower *self)
   return self->plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
 }
 
-/* The weights, as a set of roles, whose products on this stage leave a gradient unused. Layers with
- * experts all have the same, and so have layers without. */
+/* The weights, as a set of roles, whose products on this stage leave a gradient unused. Layers of
+ * one kind all have the same. */
 static guint64
 leave_unused (const PlanLower *self)
 {
   const PlanModel *model = self->model;
   PlanTensor tensors[PLAN_N_TENSORS];
-  gboolean is_seen[2] = { FALSE, FALSE };
+  gboolean is_seen[2][2] = { { FALSE, FALSE }, { FALSE, FALSE } };
   guint64 roles = 0;
   if (self->stack->grads.unused == PLAN_UNUSED_OF_ALL && self->stage.has_head)
     roles |= (guint64)1 << (model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT);
   for (gint64 layer = 0; layer < model->layers; layer++)
     {
-      const gboolean is_moe = plan_model_is_moe_layer (model, layer);
-      const guint n = is_seen[is_moe] ? 0 : plan_model_layer_tensors (model, layer, tensors);
-      is_seen[is_moe] = TRUE;
+      gboolean *is_known = &is_seen[plan_model_is_delta_layer (model, layer)]
+                                   [plan_model_is_moe_layer (model, layer)];
+      const guint n = *is_known ? 0 : plan_model_layer_tensors (model, layer, tensors);
+      *is_known = TRUE;
       for (guint i = 0; i < n; i++)
         if (tensors[i].kind == PLAN_TENSOR_KIND_LINEAR)
           roles |= (guint64)1 << tensors[i].role;

@@ -595,13 +595,9 @@ node_backward (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_ADD:
       add_backward (self, node);
       return;
-    case PLAN_NODE_GATHER_KEYS:
-    case PLAN_NODE_LATENT_ROPE:
-    case PLAN_NODE_LATENT_ATTENTION:
-      plan_layer_latent_backward (self, node);
-      return;
-    default: /* nodes of experts */
-      plan_layer_experts_backward (self, node);
+    default: /* nodes of other mixers of tokens, and of experts */
+      if (!plan_layer_mix_backward (self, node))
+        plan_layer_experts_backward (self, node);
       return;
     }
 }

@@ -24,9 +24,8 @@ typedef struct
   gboolean is_replay;     /* recompute: products make the columns that were not saved */
   const PlanNode *beside; /* a gather that runs beside the next product */
   const PlanNode *ready;  /* a product whose output's gradient was made quantised */
-  /* A REDUCE_TP whose gradient the product before it gathers piece by piece. */
-  const PlanNode *summed;
-  PlanNodeSet made;          /* nodes whose output another node's ops have made already */
+  const PlanNode *summed; /* a REDUCE_TP whose gradient the product before it gathers in pieces */
+  PlanNodeSet made;       /* nodes whose output another node's ops have made already */
   PlanNodeSet done_backward; /* nodes whose backward pass ran beside a product, and is over */
   gboolean delays;           /* ep_delay_wgrad: gradients of weights are made later */
   PlanNodeSet delayed;       /* nodes whose weights' gradients are still to be made */
@@ -65,9 +64,10 @@ void plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
 void plan_layer_take (PlanLayer *self, PlanValueId id); /* does nothing if it has been taken */
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
-/* Lowers a node: of latent attention, an activation, of experts, or of rows that ranks share. */
-void plan_layer_latent (PlanLayer *self, const PlanNode *node);
-void plan_layer_latent_backward (PlanLayer *self, const PlanNode *node);
+/* Lowers what mixes tokens beside plain attention; FALSE: the node is none of that. */
+gboolean plan_layer_mix (PlanLayer *self, const PlanNode *node);
+gboolean plan_layer_mix_backward (PlanLayer *self, const PlanNode *node);
+/* Lowers a node: an activation, of experts, or of rows that ranks share. */
 void plan_layer_activate (PlanLayer *self, const PlanNode *node);
 void plan_layer_activate_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_experts (PlanLayer *self, const PlanNode *node);
@@ -83,7 +83,7 @@ void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
  * widens or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
 gboolean plan_lower_scales_eagerly (const PlanLower *self);
 
-/* Whether our kernels add experts' biases; adds them; their gradients. `counts`: rows by expert. */
+/* Our kernels add experts' biases, and make their gradients. `counts`: rows by expert. */
 gboolean plan_lower_adds_own_bias (const PlanLower *self);
 void plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef counts);
 void plan_layer_expert_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts);

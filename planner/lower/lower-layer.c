@@ -443,13 +443,9 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     case PLAN_NODE_ADD:
       add_forward (self, node, nodes);
       return;
-    case PLAN_NODE_GATHER_KEYS:
-    case PLAN_NODE_LATENT_ROPE:
-    case PLAN_NODE_LATENT_ATTENTION:
-      plan_layer_latent (self, node);
-      return;
-    default: /* nodes of experts */
-      plan_layer_experts (self, node);
+    default: /* nodes of other mixers of tokens, and of experts */
+      if (!plan_layer_mix (self, node))
+        plan_layer_experts (self, node);
       return;
     }
 }

@@ -42,7 +42,8 @@ n_shares (const PlanLower *self, PlanValueId v)
           const PlanNode *node = &net->nodes[i];
           const gboolean leaves
               = node->out != node->in && !node->is_lazy && node->kind != PLAN_NODE_ADD
-                && node->kind != PLAN_NODE_TRANSPOSE && !adds_share (self, net, i);
+                && node->kind != PLAN_NODE_TRANSPOSE && node->kind != PLAN_NODE_DELTA_CONV
+                && !adds_share (self, net, i);
           n += leaves && (node->in == v || node->latent == v);
         }
       most = MAX (most, n);
@@ -59,13 +60,13 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
   if (self->layer.grad[v] >= 0 || is_of_each)
     return;
   g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
-  const gboolean is_probs = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_LEFT_PROBS
-                            || v == PLAN_VALUE_ROW_PROBS || v == PLAN_VALUE_SENT_PROBS
-                            || v == PLAN_VALUE_CAME_PROBS || v == PLAN_VALUE_JOINED_PROBS
-                            || v == PLAN_VALUE_OWN_PROBS;
+  const gboolean is_wide = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_LEFT_PROBS
+                           || v == PLAN_VALUE_ROW_PROBS || v == PLAN_VALUE_SENT_PROBS
+                           || v == PLAN_VALUE_CAME_PROBS || v == PLAN_VALUE_JOINED_PROBS
+                           || v == PLAN_VALUE_OWN_PROBS || v == PLAN_VALUE_DELTA_DECAY;
   self->layer.grad[v]
       = activation (self, name, n_shares (self, v), self->graphs->values[v].elements,
-                    is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute);
+                    is_wide ? PLAN_DTYPE_FP32 : self->sizes->compute);
 }
 
 /* Declares one static buffer for all gathered sequences, and one for their gradients. */

@@ -83,7 +83,13 @@
   X (SOFTMAX_TYPE, "softmax_type", "softmax-type", WORD, "vanilla", "vanilla|off-by-one|learnable") \
   X (MTP_NUM_LAYERS, "mtp_num_layers", "mtp-num-layers", INT, "", "") \
   X (HYBRID_LAYER_PATTERN, "hybrid_layer_pattern", "hybrid-layer-pattern", TEXT, "", "") \
-  X (LINEAR_ATTENTION, "experimental_attention_variant", "experimental-attention-variant", TEXT, "", "") \
+  X (LINEAR_ATTENTION, "experimental_attention_variant", "experimental-attention-variant", WORD, "", "gdn|gdn2|dsa|gated_delta_net") \
+  X (LINEAR_ATTENTION_FREQ, "linear_attention_freq", "linear-attention-freq", TEXT, "", "") \
+  X (LINEAR_CONV_DIM, "linear_conv_kernel_dim", "linear-conv-kernel-dim", INT, "4", "") \
+  X (LINEAR_KEY_DIM, "linear_key_head_dim", "linear-key-head-dim", INT, "128", "") \
+  X (LINEAR_VALUE_DIM, "linear_value_head_dim", "linear-value-head-dim", INT, "128", "") \
+  X (LINEAR_KEY_HEADS, "linear_num_key_heads", "linear-num-key-heads", INT, "16", "") \
+  X (LINEAR_VALUE_HEADS, "linear_num_value_heads", "linear-num-value-heads", INT, "32", "") \
   X (HETEROGENEOUS, "heterogeneous_layers_config_path", "heterogeneous-layers-config-path", TEXT, "", "") \
   X (MHC, "enable_mhc_connections", "enable-mhc-connections", ON, "off", "") \
   X (CHECKPOINT_ARGS, "use_checkpoint_args", "use-checkpoint-args", ON, "off", "") \

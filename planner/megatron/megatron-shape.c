@@ -69,10 +69,9 @@ static void
 set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
 {
   static const PlanMegatronFlag flags[]
-      = { PLAN_MEGATRON_HYBRID_LAYER_PATTERN,  PLAN_MEGATRON_LINEAR_ATTENTION,
-          PLAN_MEGATRON_ATTENTION_OUTPUT_GATE, PLAN_MEGATRON_MOE_LATENT_SIZE,
-          PLAN_MEGATRON_HETEROGENEOUS,         PLAN_MEGATRON_MHC,
-          PLAN_MEGATRON_CHECKPOINT_ARGS,       PLAN_MEGATRON_YAML };
+      = { PLAN_MEGATRON_HYBRID_LAYER_PATTERN, PLAN_MEGATRON_MOE_LATENT_SIZE,
+          PLAN_MEGATRON_HETEROGENEOUS,        PLAN_MEGATRON_MHC,
+          PLAN_MEGATRON_CHECKPOINT_ARGS,      PLAN_MEGATRON_YAML };
   g_autoptr (GString) names = g_string_new (NULL);
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
     if (plan_megatron_is_given (settings, flags[i])
@@ -117,6 +116,23 @@ set_latent (PlanMegatronShape *self, const PlanMegatronSettings *s)
   self->v_head_dim = plan_megatron_int (s, PLAN_MEGATRON_V_HEAD_DIM);
   self->head_dim = self->qk_head_dim + self->qk_positions_dim;
   self->kv_heads = self->heads;
+}
+
+static void
+set_delta (PlanMegatronShape *self, const PlanMegatronSettings *s)
+{
+  const PlanMegatronFlag variant = PLAN_MEGATRON_LINEAR_ATTENTION;
+  self->has_output_gate = plan_megatron_is_on (s, PLAN_MEGATRON_ATTENTION_OUTPUT_GATE);
+  self->has_other_variant
+      = plan_megatron_is (s, variant, "gdn2") || plan_megatron_is (s, variant, "dsa");
+  if (!plan_megatron_is (s, variant, "gdn") && !plan_megatron_is (s, variant, "gated_delta_net"))
+    return;
+  self->linear_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_LINEAR_ATTENTION_FREQ));
+  self->delta = (PlanDelta){ .key_heads = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_KEY_HEADS),
+                             .value_heads = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_VALUE_HEADS),
+                             .key_dim = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_KEY_DIM),
+                             .value_dim = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_VALUE_DIM),
+                             .conv = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_CONV_DIM) };
 }
 
 static void
@@ -226,6 +242,7 @@ plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *s
   };
   set_activation (self, s);
   set_latent (self, s);
+  set_delta (self, s);
   set_rope (self, s);
   set_experts (self, s);
   set_vocab (self, s, date);
@@ -236,6 +253,7 @@ void
 plan_megatron_shape_clear (PlanMegatronShape *self)
 {
   g_clear_pointer (&self->expert_layers, g_free);
+  g_clear_pointer (&self->linear_layers, g_free);
   g_clear_pointer (&self->no_rope_layers, g_free);
   g_clear_pointer (&self->window, g_free);
   g_clear_pointer (&self->window_layers, g_free);
@@ -297,6 +315,9 @@ check_expressible (const PlanMegatronShape *self, GError **error)
           "--position-embedding-type relative or mrope");
   refuse (text, self->qk_l2_norm && self->is_latent_attention,
           "--qk-l2-norm with --multi-latent-attention");
+  refuse (text, self->has_other_variant, "--experimental-attention-variant gdn2 or dsa");
+  refuse (text, self->delta.key_heads > 0 && !self->linear_layers,
+          "--experimental-attention-variant gdn without --linear-attention-freq");
   refuse (text, self->has_other_softmax, "--softmax-type off-by-one");
   refuse (text, self->mtp_layers > 0 && !self->is_rms_norm,
           "--mtp-num-layers with --normalization LayerNorm");
@@ -489,6 +510,39 @@ add_no_rope (GString *text, const PlanMegatronShape *self, GError **error)
   return TRUE;
 }
 
+/* Adds which layers have linear attention: all but the last of every so many. */
+static gboolean
+add_delta (GString *text, const PlanMegatronShape *self, GError **error)
+{
+  const PlanMegatronFlag flag = PLAN_MEGATRON_LINEAR_ATTENTION_FREQ;
+  const guint layers = (guint)self->layers;
+  guint every = 1;
+  add_flag (text, "attn_gate", self->has_output_gate);
+  if (!self->linear_layers)
+    return TRUE;
+  g_autofree guint8 *marks = marks_of (self->linear_layers, flag, layers, 1, FALSE, error);
+  if (!marks)
+    return FALSE;
+  while (every <= layers && marks[every - 1])
+    every++;
+  if (every > layers) /* none has attention: the number says how many layers it would take */
+    every = (guint)MAX (g_ascii_strtoull (self->linear_layers, NULL, 10), every);
+  for (guint i = 0; i < layers; i++)
+    if (marks[i] != ((i + 1) % every != 0))
+      return refuse_pattern (flag, self->linear_layers,
+                             "all but the last of every so many layers must have linear attention",
+                             error);
+  if (every == 1)
+    return TRUE;
+  add_int (text, "attn_every", every);
+  add_int (text, "delta_key_heads", self->delta.key_heads);
+  add_int (text, "delta_value_heads", self->delta.value_heads);
+  add_int (text, "delta_key_dim", self->delta.key_dim);
+  add_int (text, "delta_value_dim", self->delta.value_dim);
+  add_int (text, "delta_conv", self->delta.conv);
+  return TRUE;
+}
+
 static void
 add_latent (GString *text, const PlanMegatronShape *self)
 {
@@ -576,8 +630,8 @@ print_shape (const PlanMegatronShape *self, GError **error)
   if (self->is_latent_attention)
     add_latent (text, self);
   if (is_sane
-      && (!add_experts (text, self, error) || !add_window (text, self, error)
-          || !add_no_rope (text, self, error)))
+      && (!add_experts (text, self, error) || !add_delta (text, self, error)
+          || !add_window (text, self, error) || !add_no_rope (text, self, error)))
     return NULL;
   return g_string_free (g_steal_pointer (&text), FALSE);
 }

@@ -25,8 +25,11 @@ typedef struct
   gboolean shared_expert_gate, probs_on_input, qk_l2_norm, balances_by_bias, pre_softmax, has_sinks,
       has_other_softmax;
   gboolean is_tied, is_latent_attention;
-  char *expert_layers;          /* a number or a list, see planner/megatron/megatron-pattern.h */
-  char *no_rope_layers;         /* as expert_layers; NULL where not given */
+  gboolean has_output_gate, has_other_variant; /* of attention; of linear attention */
+  PlanDelta delta;      /* linear attention: heads and widths; attn_every stays 0 */
+  char *linear_layers;  /* as expert_layers, of what has no linear attention; NULL: none has */
+  char *expert_layers;  /* a number or a list, see planner/megatron/megatron-pattern.h */
+  char *no_rope_layers; /* as expert_layers; NULL where not given */
   char *window, *window_layers; /* two numbers; as expert_layers; NULL where not given */
   const char *positions;        /* "rope", "learned_absolute", ... */
   const char *tokenizer;        /* its type, for messages; or NULL */

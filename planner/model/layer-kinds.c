@@ -33,7 +33,8 @@ plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq)
   const gint64 place = plan_model_cut_place (&self->cut, layer);
   return (has_windows (self, seq) && is_windowed (self, place) ? PLAN_LAYER_WINDOWED : 0)
          | (plan_model_is_moe_layer (self, layer) ? PLAN_LAYER_EXPERTS : 0)
-         | (has_no_rope (self, place) ? PLAN_LAYER_NOPE : 0);
+         | (has_no_rope (self, place) ? PLAN_LAYER_NOPE : 0)
+         | (plan_model_is_delta_layer (self, layer) ? PLAN_LAYER_DELTA : 0);
 }
 
 gint64
@@ -71,8 +72,11 @@ plan_model_kinds_period (const PlanModel *self, gint64 seq)
   const gint64 windows = has_windows (self, seq) ? MIN (every, most) : 1;
   const gint64 experts = self->experts > 0 ? MIN (self->moe_every, most) : 1;
   const gint64 nope = CLAMP (self->nope_every, 1, most);
-  gint64 period = MAX (MAX (windows, experts), nope);
-  while (period < most && (period % windows != 0 || period % experts != 0 || period % nope != 0))
+  const gint64 delta = CLAMP (self->delta.attn_every, 1, most);
+  gint64 period = MAX (MAX (windows, experts), MAX (nope, delta));
+  while (period < most
+         && (period % windows != 0 || period % experts != 0 || period % nope != 0
+             || period % delta != 0))
     period++;
   return period;
 }

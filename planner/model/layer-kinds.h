@@ -7,7 +7,8 @@ G_BEGIN_DECLS
 #define PLAN_LAYER_WINDOWED 1u
 #define PLAN_LAYER_EXPERTS 2u
 #define PLAN_LAYER_NOPE 4u
-#define PLAN_N_LAYER_KINDS 8
+#define PLAN_LAYER_DELTA 8u /* linear attention by the gated delta rule */
+#define PLAN_N_LAYER_KINDS 16
 guint plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq);
 
 /* Twice the number of pairs of a query and a token that it sees, of `attended` tokens in chunks. */

@@ -97,6 +97,99 @@ plan_model_read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **erro
          && read_qwen_experts (self, object, error);
 }
 
+/* Which layers have attention, by a word for each layer or by a stride: the last of every so many
+ * (configuration_qwen3_next.py). */
+static gboolean
+read_attention_layers (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  JsonNode *const node = plan_model_json_find (object, "layer_types");
+  if (!plan_model_json_int (object, "full_attention_interval", 1, &self->delta.attn_every, error))
+    return FALSE;
+  if (!node)
+    return TRUE;
+  JsonArray *const types = JSON_NODE_HOLDS_ARRAY (node) ? json_node_get_array (node) : NULL;
+  if (!types || json_array_get_length (types) != (guint64)self->layers)
+    return plan_model_json_refuse ("layer_types", node, "is not a list of a word for every layer",
+                                   error);
+  gint64 every = 0;
+  for (gint64 i = 0; i < self->layers; i++)
+    {
+      JsonNode *const item = json_array_get_element (types, (guint)i);
+      const char *const type = JSON_NODE_HOLDS_VALUE (item) ? json_node_get_string (item) : NULL;
+      const gboolean is_full = g_strcmp0 (type, "full_attention") == 0;
+      if (!is_full && g_strcmp0 (type, "linear_attention") != 0)
+        return plan_model_json_refuse ("layer_types", item,
+                                       "is neither full_attention nor linear_attention", error);
+      if (is_full && every == 0)
+        every = i + 1;
+      if (is_full != (every > 0 && (i + 1) % every == 0))
+        return plan_config_refuse (error,
+                                   "layer_types: only full_attention in the last of every so many "
+                                   "layers is modelled, layer %" G_GINT64_FORMAT " breaks them",
+                                   i);
+    }
+  if (every == 1)
+    return plan_config_refuse (error, "layer_types: no layer has linear_attention, so that the "
+                                      "model is of another family");
+  self->delta.attn_every = every > 0 ? every : MAX (self->delta.attn_every, self->layers + 1);
+  return TRUE;
+}
+
+/* Gated DeltaNet, and attention with an output gate, which all these models have. */
+static gboolean
+read_delta (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  PlanDelta *const d = &self->delta;
+  return plan_model_json_flag (object, "attn_output_gate", &self->attn_gate, error)
+         && plan_model_json_int (object, "linear_num_key_heads", 1, &d->key_heads, error)
+         && plan_model_json_int (object, "linear_num_value_heads", 1, &d->value_heads, error)
+         && plan_model_json_int (object, "linear_key_head_dim", 1, &d->key_dim, error)
+         && plan_model_json_int (object, "linear_value_head_dim", 1, &d->value_dim, error)
+         && plan_model_json_int (object, "linear_conv_kernel_dim", 1, &d->conv, error)
+         && read_attention_layers (self, object, error)
+         && plan_model_read_attention_bias (self, object, error)
+         && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+}
+
+static gboolean
+read_shared_expert (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  return plan_model_json_int (object, "shared_expert_intermediate_size", 1, &self->shared_ffn,
+                              error);
+}
+
+/* Qwen3-Next: probabilities sum to 1 unless the file says otherwise. */
+gboolean
+plan_model_read_qwen3_next (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  gboolean norms = TRUE;
+  if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error)
+      || !read_shared_expert (self, object, error) || !read_delta (self, object, error)
+      || !read_qwen_experts (self, object, error))
+    return FALSE;
+  self->pre_softmax = !norms;
+  return TRUE;
+}
+
+/* Qwen3.5, dense: its prediction module is left out, as transformers leaves it. */
+gboolean
+plan_model_read_qwen3_5 (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  return read_delta (self, object, error);
+}
+
+/* Qwen3.5 with experts in all layers, whose probabilities sum to 1; no layer has another MLP. */
+gboolean
+plan_model_read_qwen3_5_moe (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  self->expert_ffn = self->ffn;
+  plan_model_json_find (object, "intermediate_size");
+  return read_shared_expert (self, object, error) && read_delta (self, object, error)
+         && read_n_experts (self, object, error)
+         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
+         && plan_model_json_int_or_null (object, "mtp_num_hidden_layers", &self->mtp, error);
+}
+
 /* OLMoE: intermediate_size is an expert's. */
 gboolean
 plan_model_read_olmoe (PlanModel *self, PlanModelJson *object, GError **error)

@@ -36,7 +36,7 @@ static const struct
 #define FORMAT "a number format, or a way of computing the same: the plan has its own"
   ANY (FORMAT, "_attn_implementation"), ANY (FORMAT, "_attn_implementation_autoset"), ANY (FORMAT, "dtype"),
   ANY (FORMAT, "chunk_size_feed_forward"), ANY (FORMAT, "ep_size"), ANY (FORMAT, "gradient_checkpointing"), ANY (FORMAT, "pretraining_tp"),
-  ANY (FORMAT, "for_llm_compressor"),
+  ANY (FORMAT, "for_llm_compressor"), ANY (FORMAT, "mamba_ssm_dtype"),
   ANY (FORMAT, "attention_softmax_in_fp32"), ANY (FORMAT, "bias_dropout_fusion"), ANY (FORMAT, "masked_softmax_fusion"),
   ANY (FORMAT, "offset_alibi"), ANY (FORMAT, "skip_bias_add"), ANY (FORMAT, "skip_bias_add_qkv"),
   ANY (FORMAT, "slow_but_exact"),
@@ -50,6 +50,8 @@ static const struct
 #define IMAGES "of images, beside the part that is about text"
   ANY (IMAGES, "boi_token_index"), ANY (IMAGES, "eoi_token_index"), ANY (IMAGES, "image_token_index"),
   ANY (IMAGES, "mm_tokens_per_image"), ANY (IMAGES, "multimodal_projector_bias"), ANY (IMAGES, "projector_hidden_act"),
+  ANY (IMAGES, "image_token_id"), ANY (IMAGES, "video_token_id"), ANY (IMAGES, "vision_end_token_id"),
+  ANY (IMAGES, "vision_start_token_id"), ANY (IMAGES, "mrope_interleaved"), ANY (IMAGES, "mrope_section"),
   ANY (IMAGES, "spatial_merge_size"), ANY (IMAGES, "vision_config"), ANY (IMAGES, "vision_feature_layer"),
 #define RESULTS "what a call returns"
   ANY (RESULTS, "output_attentions"), ANY (RESULTS, "output_hidden_states"), ANY (RESULTS, "return_dict"),
@@ -60,6 +62,8 @@ static const struct
   ANY (BALANCE, "aux_loss_alpha"), ANY (BALANCE, "router_aux_loss_coef"), ANY (BALANCE, "seq_aux"),
   ONLY ("output_router_logits", "false"), ONLY ("router_jitter_noise", "0"),
   ANY ("follows from other keys", "qk_head_dim"), ONLY ("rope_interleave", "true"),
+  ANY ("of a prediction module, which is left out where it is not read", "mtp_num_hidden_layers"),
+  ANY ("the same", "mtp_use_dedicated_embeddings"),
 #define OLDER "an older name of a key that counts"
   ANY (OLDER, "experts_per_token"), ANY (OLDER, "initial_context_length"), ANY (OLDER, "n_ctx"), ANY (OLDER, "sliding_window_size"),
   ONLY ("add_cross_attention", "false"), ONLY ("attention_bias", "false"), ONLY ("embedding_fraction", "1"),

@@ -273,8 +273,10 @@ put_gpt_neox (GPtrArray *members, const PlanModel *self)
 /* Writes that there is no dropout: a probability is a plan's, and weights that are exported have
  * none. */
 static void
-put_no_dropout (GPtrArray *members, const char *keys)
+put_no_dropout (GPtrArray *members, PlanArchitecture architecture)
 {
+  const char *keys = architecture == PLAN_ARCHITECTURE_GPT2 ? "attn_pdrop embd_pdrop resid_pdrop"
+                                                            : "hidden_dropout attention_dropout";
   g_auto (GStrv) key = g_strsplit (keys, " ", -1);
   for (guint i = 0; key[i]; i++)
     plan_model_put_real (members, key[i], 0);
@@ -351,6 +353,46 @@ put_minimax_m2 (GPtrArray *members, const PlanModel *self)
   plan_model_put_int (members, "num_experts_per_tok", self->topk);
 }
 
+/* Gated DeltaNet, and which layers have attention. Newer versions of transformers read the words,
+ * older ones the stride; rotary positions are written with the share of a head that they turn. */
+static void
+put_delta (GPtrArray *members, const PlanModel *self)
+{
+  const PlanDelta *d = &self->delta;
+  g_autoptr (GString) types = g_string_new ("[");
+  for (gint64 i = 0; i < self->layers; i++)
+    g_string_append_printf (types, "%s\"%s_attention\"", i ? ", " : "",
+                            plan_model_is_delta_layer (self, i) ? "linear" : "full");
+  g_string_append_c (types, ']');
+  plan_model_put_int (members, "full_attention_interval", MAX (d->attn_every, 1));
+  plan_model_put_text (members, "layer_types", types->str);
+  put_flag (members, "attn_output_gate", self->attn_gate);
+  plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
+  plan_model_put_int (members, "linear_num_key_heads", MAX (d->key_heads, 1));
+  plan_model_put_int (members, "linear_num_value_heads", MAX (d->value_heads, 1));
+  plan_model_put_int (members, "linear_key_head_dim", MAX (d->key_dim, 1));
+  plan_model_put_int (members, "linear_value_head_dim", MAX (d->value_dim, 1));
+  plan_model_put_int (members, "linear_conv_kernel_dim", MAX (d->conv, 1));
+}
+
+static void
+put_qwen3_next (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
+{
+  put_delta (members, self);
+  if (architecture == PLAN_ARCHITECTURE_QWEN3_NEXT)
+    put_qwen_experts (members, self, FALSE);
+  else
+    put_flag (members, "attention_bias", self->qkv_bias);
+  if (architecture == PLAN_ARCHITECTURE_QWEN3_5_MOE)
+    {
+      plan_model_put_int (members, "num_experts", self->experts);
+      plan_model_put_int (members, "num_experts_per_tok", self->topk);
+      plan_model_put_int (members, "mtp_num_hidden_layers", self->mtp);
+    }
+  if (architecture != PLAN_ARCHITECTURE_QWEN3_5)
+    plan_model_put_int (members, "shared_expert_intermediate_size", self->shared_ffn);
+}
+
 /* Writes what only this architecture, with experts, has. */
 static void
 put_experts (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
@@ -367,6 +409,8 @@ put_experts (GPtrArray *members, const PlanModel *self, PlanArchitecture archite
     put_olmoe (members, self);
   else if (architecture == PLAN_ARCHITECTURE_MINIMAX_M2)
     put_minimax_m2 (members, self);
+  else if (self->delta.attn_every > 0)
+    put_qwen3_next (members, self, architecture);
   else
     put_qwen_experts (members, self, architecture == PLAN_ARCHITECTURE_QWEN2_MOE);
 }
@@ -384,10 +428,9 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       put_window (members, self);
       break;
     case PLAN_ARCHITECTURE_QWEN3:
-      put_flag (members, "attention_bias", self->qkv_bias);
-      put_late_window (members, self);
-      break;
     case PLAN_ARCHITECTURE_QWEN2:
+      if (architecture == PLAN_ARCHITECTURE_QWEN3)
+        put_flag (members, "attention_bias", self->qkv_bias);
       put_late_window (members, self);
       break;
     case PLAN_ARCHITECTURE_MIXTRAL:
@@ -398,10 +441,14 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
     case PLAN_ARCHITECTURE_LLAMA4:
     case PLAN_ARCHITECTURE_OLMOE:
     case PLAN_ARCHITECTURE_MINIMAX_M2:
+    case PLAN_ARCHITECTURE_QWEN3_NEXT:
+    case PLAN_ARCHITECTURE_QWEN3_5:
+    case PLAN_ARCHITECTURE_QWEN3_5_MOE:
       put_experts (members, self, architecture);
       break;
     case PLAN_ARCHITECTURE_GPT2:
-      put_no_dropout (members, "attn_pdrop embd_pdrop resid_pdrop");
+    case PLAN_ARCHITECTURE_BLOOM:
+      put_no_dropout (members, architecture);
       break;
     case PLAN_ARCHITECTURE_GEMMA:
       put_flag (members, "attention_bias", self->qkv_bias);
@@ -415,9 +462,6 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       break;
     case PLAN_ARCHITECTURE_GPT_NEOX:
       put_gpt_neox (members, self);
-      break;
-    case PLAN_ARCHITECTURE_BLOOM:
-      put_no_dropout (members, "hidden_dropout attention_dropout");
       break;
     case PLAN_ARCHITECTURE_FALCON:
       put_falcon (members, self);

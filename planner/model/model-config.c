@@ -370,6 +370,11 @@ static const PlanModelFamily families[] = {
   { "glm4_moe_lite", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_glm4_moe_lite },
   { "olmoe", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_olmoe },
   { "minimax_m2", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, plan_model_read_minimax_m2 },
+  { "qwen3_next", USUAL, "rms_norm_eps", "hidden_act", 2, 0, 0, plan_model_read_qwen3_next },
+  { "qwen3_5_text", USUAL, "rms_norm_eps", "hidden_act", 4, 0, 0, plan_model_read_qwen3_5 },
+  { "qwen3_5_moe_text", "num_hidden_layers", "hidden_size", "moe_intermediate_size",
+    "num_attention_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", 2, 0, 0,
+    plan_model_read_qwen3_5_moe },
 };
 
 /* Files that hold a model of text beside one of images, and the family of the text's part where
@@ -378,9 +383,8 @@ static const struct
 {
   const char *type, *text_type;
 } wholes[] = {
-  { "llama4", "llama4_text" },
-  { "gemma3", "gemma3_text" },
-  { "mistral3", "mistral" },
+  { "llama4", "llama4_text" },   { "gemma3", "gemma3_text" },           { "mistral3", "mistral" },
+  { "qwen3_5", "qwen3_5_text" }, { "qwen3_5_moe", "qwen3_5_moe_text" },
 };
 
 /* --- what all families have ---------------------------------------------------------------- */
@@ -521,6 +525,11 @@ name_as_in_file (GError *error, PlanModelJson *object)
     { "router_groups", "n_group" },
     { "router_group_topk", "topk_group" },
     { "router_scale", "routed_scaling_factor" },
+    { "attn_every", "full_attention_interval" },
+    { "attn_every", "layer_types" },
+    { "delta_key_heads", "linear_num_key_heads" },
+    { "delta_value_heads", "linear_num_value_heads" },
+    { "mtp", "mtp_num_hidden_layers" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (names); i++)
     {

@@ -74,6 +74,9 @@ gboolean plan_model_read_dots1 (PlanModel *self, PlanModelJson *object, GError *
 gboolean plan_model_read_olmoe (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_minimax_m2 (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_qwen3_next (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_qwen3_5 (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_qwen3_5_moe (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error);
 
 /* Parts of readers: the one flag that stands for all biases of attention; which layers have a

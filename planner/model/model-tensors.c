@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of a model, and counts that follow from them. For counting there are two kinds of
- * layers, dense ones and those with experts, so every sum is over one layer of each kind. */
+/* The tensors of a model, and counts that follow from them. For counting there are four kinds of
+ * layers, with attention or the delta rule, dense or with experts, so every sum is over one layer
+ * of each kind. */
 #include "config.h"
 
 #include "planner/model/layer-kinds.h"
@@ -9,6 +10,8 @@
 static const enum {
   PLACE_OUTER,
   PLACE_LAYER,
+  PLACE_ATTN,
+  PLACE_DELTA,
   PLACE_DENSE,
   PLACE_MOE,
   PLACE_MTP
@@ -55,9 +58,10 @@ static PlanTensor
 tensor_of (const PlanModel *self, PlanTensorRole role, gint64 vocab)
 {
   const PlanModel *const m = self;
-  const gboolean mla = m->kv_lora > 0;
+  const gboolean mla = m->kv_lora > 0, d = m->delta.attn_every > 0;
   const gint64 h = m->hidden, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-  const gint64 v = mla ? m->heads * m->v_dim : q, up = m->gated ? 2 : 1;
+  const gint64 v = mla ? m->heads * m->v_dim : q, gate = m->attn_gate ? q : 0;
+  const gint64 up = m->gated ? 2 : 1;
   switch (role)
     {
 #define X(id, number, text, place, group, sort, copies, n_rows, n_cols) \
@@ -122,17 +126,69 @@ plan_model_moe_layers (const PlanModel *self)
   return sum;
 }
 
-/* Appends the tensors of one place in tensor-list.h; PLACE_LAYER gives everything of a layer. */
-static guint
-append_tensors (const PlanModel *self, int place, gboolean is_moe, gint64 vocab, guint n,
-                PlanTensor *out_tensors)
+/* A prediction module's layer has attention, as a model's last layer (see rules-unbuilt.c). */
+gboolean
+plan_model_is_delta_layer (const PlanModel *self, gint64 layer)
 {
-  const int mlp = place != PLACE_LAYER ? place : is_moe ? PLACE_MOE : PLACE_DENSE;
+  const gint64 place = plan_model_cut_place (&self->cut, layer);
+  return self->delta.attn_every > 0 && layer < self->layers - self->cut.modules
+         && (place + 1) % self->delta.attn_every != 0;
+}
+
+/* A kind of layer, as its tensors tell it apart. */
+typedef struct
+{
+  gboolean is_delta, is_moe;
+} Kind;
+
+static const Kind kinds[] = { { FALSE, FALSE }, { FALSE, TRUE }, { TRUE, FALSE }, { TRUE, TRUE } };
+
+static Kind
+kind_of (const PlanModel *self, gint64 layer)
+{
+  return (Kind){ plan_model_is_delta_layer (self, layer), plan_model_is_moe_layer (self, layer) };
+}
+
+/* The number of layers of a kind. */
+static gint64
+layers_of (const PlanModel *self, Kind kind)
+{
+  const gint64 moe = self->delta.attn_every > 0 ? 0 : plan_model_moe_layers (self);
+  gint64 n = 0;
+  if (self->delta.attn_every == 0)
+    return kind.is_delta ? 0 : kind.is_moe ? moe : self->layers - moe;
+  for (gint64 layer = 0; layer < self->layers; layer++)
+    {
+      const Kind own = kind_of (self, layer);
+      n += own.is_delta == kind.is_delta && own.is_moe == kind.is_moe;
+    }
+  return n;
+}
+
+/* Appends the tensors of one place in tensor-list.h. */
+static guint
+append_place (const PlanModel *self, int place, gint64 vocab, guint n, PlanTensor *out_tensors)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (order); i++)
+    {
+      const PlanTensor tensor = plan_model_tensor (self, order[i], vocab);
+      if ((int)places[order[i]] == place && tensor.rows > 0)
+        out_tensors[n++] = tensor;
+    }
+  return n;
+}
+
+/* Appends everything of a layer. */
+static guint
+append_layer (const PlanModel *self, Kind kind, guint n, PlanTensor *out_tensors)
+{
+  const int mlp = kind.is_moe ? PLACE_MOE : PLACE_DENSE;
+  const int attention = kind.is_delta ? PLACE_DELTA : PLACE_ATTN;
   for (guint i = 0; i < G_N_ELEMENTS (order); i++)
     {
       const int at = (int)places[order[i]];
-      const PlanTensor tensor = plan_model_tensor (self, order[i], vocab);
-      if ((at == place || at == mlp) && tensor.rows > 0)
+      const PlanTensor tensor = plan_model_tensor (self, order[i], 0);
+      if ((at == PLACE_LAYER || at == mlp || at == attention) && tensor.rows > 0)
         out_tensors[n++] = tensor;
     }
   return n;
@@ -142,15 +198,14 @@ guint
 plan_model_layer_tensors (const PlanModel *self, gint64 layer, PlanTensor *out_tensors)
 {
   g_return_val_if_fail (layer >= 0 && layer < self->layers, 0);
-  return append_tensors (self, PLACE_LAYER, plan_model_is_moe_layer (self, layer), 0, 0,
-                         out_tensors);
+  return append_layer (self, kind_of (self, layer), 0, out_tensors);
 }
 
 guint
 plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor *out_tensors)
 {
-  const guint n = append_tensors (self, PLACE_OUTER, FALSE, vocab, 0, out_tensors);
-  return self->cut.modules > 0 ? append_tensors (self, PLACE_MTP, FALSE, vocab, n, out_tensors) : n;
+  const guint n = append_place (self, PLACE_OUTER, vocab, 0, out_tensors);
+  return self->cut.modules > 0 ? append_place (self, PLACE_MTP, vocab, n, out_tensors) : n;
 }
 
 /* A prediction module's layer is like the model's last one. */
@@ -159,19 +214,18 @@ plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors)
 {
   if (self->mtp == 0)
     return 0;
-  const guint n = append_tensors (self, PLACE_MTP, FALSE, 0, 0, out_tensors);
-  return append_tensors (self, PLACE_LAYER, plan_model_is_moe_layer (self, self->layers - 1), 0, n,
-                         out_tensors);
+  const guint n = append_place (self, PLACE_MTP, 0, 0, out_tensors);
+  return append_layer (self, kind_of (self, self->layers - 1), n, out_tensors);
 }
 
 gint64
 plan_model_n_tensors (const PlanModel *self)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const gint64 moe = plan_model_moe_layers (self);
-  return plan_model_outer_tensors (self, self->vocab, tensors)
-         + (self->layers - moe) * append_tensors (self, PLACE_LAYER, FALSE, 0, 0, tensors)
-         + moe * append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
+  gint64 n = plan_model_outer_tensors (self, self->vocab, tensors);
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    n += layers_of (self, kinds[i]) * append_layer (self, kinds[i], 0, tensors);
+  return n;
 }
 
 static double
@@ -187,12 +241,11 @@ double
 plan_model_elements (const PlanModel *self)
 {
   PlanTensor t[PLAN_N_TENSORS];
-  const double moe = (double)plan_model_moe_layers (self);
   double sum = elements (t, plan_model_outer_tensors (self, self->vocab, t));
   sum += (double)self->mtp * elements (t, plan_model_mtp_tensors (self, t));
-  sum += ((double)self->layers - moe)
-         * elements (t, append_tensors (self, PLACE_LAYER, FALSE, 0, 0, t));
-  return sum + moe * elements (t, append_tensors (self, PLACE_LAYER, TRUE, 0, 0, t));
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    sum += (double)layers_of (self, kinds[i]) * elements (t, append_layer (self, kinds[i], 0, t));
+  return sum;
 }
 
 static guint64
@@ -214,13 +267,10 @@ plan_model_count (const PlanModel *self, guint64 *out_parts)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
   guint64 parts[PLAN_N_PARTS] = { 0 };
-  const gint64 moe = plan_model_moe_layers (self);
-  guint n = plan_model_outer_tensors (self, self->vocab, tensors);
-  guint64 sum = add_up (tensors, n, 1, parts);
-  n = append_tensors (self, PLACE_LAYER, FALSE, 0, 0, tensors);
-  sum += add_up (tensors, n, (guint64)(self->layers - moe), parts);
-  n = append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
-  sum += add_up (tensors, n, (guint64)moe, parts);
+  guint64 sum = add_up (tensors, plan_model_outer_tensors (self, self->vocab, tensors), 1, parts);
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    sum += add_up (tensors, append_layer (self, kinds[i], 0, tensors),
+                   (guint64)layers_of (self, kinds[i]), parts);
   for (guint i = 0; out_parts && i < PLAN_N_PARTS; i++)
     out_parts[i] = parts[i];
   return sum;
@@ -244,7 +294,7 @@ guint64
 plan_model_active_parameters (const PlanModel *self)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const guint n = append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
+  const guint n = append_place (self, PLACE_MOE, 0, 0, tensors);
   guint64 idle = 0; /* elements per layer that a token does not use */
   for (guint i = 0; i < n; i++)
     if (tensors[i].part == PLAN_PART_EXPERTS)
@@ -254,10 +304,10 @@ plan_model_active_parameters (const PlanModel *self)
 
 /* Multiply-adds of one token in the linear layers of one layer, with `topk` experts. */
 static double
-linear_work (const PlanModel *self, gboolean is_moe)
+linear_work (const PlanModel *self, Kind kind)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const guint n = append_tensors (self, PLACE_LAYER, is_moe, 0, 0, tensors);
+  const guint n = append_layer (self, kind, 0, tensors);
   double sum = 0;
   for (guint i = 0; i < n; i++)
     if (tensors[i].kind == PLAN_TENSOR_KIND_LINEAR)
@@ -267,6 +317,27 @@ linear_work (const PlanModel *self, gboolean is_moe)
         sum += (double)plan_model_numel (&tensors[i]);
       }
   return sum;
+}
+
+/* Multiply-adds of one token in the convolution and the delta rule of one layer: products of keys
+ * with keys, of values with keys, of the state with both, and of the state with queries. */
+static double
+delta_work (const PlanDelta *d)
+{
+  return (double)(d->conv * plan_delta_turned (d)
+                  + 4 * d->value_heads * d->value_dim * d->value_dim);
+}
+
+/* The layers of the delta rule as that formula counts them: by their places alone, so that a
+ * prediction module's layer behind a layer of attention is one, too, though it has attention. */
+static gint64
+counted_delta_layers (const PlanModel *self)
+{
+  const gint64 every = self->delta.attn_every;
+  gint64 n = 0;
+  for (gint64 i = 0; every > 0 && i < self->layers + self->mtp; i++)
+    n += (plan_model_cut_place (&self->cut, i) + 1) % every != 0;
+  return n;
 }
 
 /* Multiply-adds of one token in the attention of all layers: two GEMMs over half of attended x
@@ -282,8 +353,8 @@ attention_work (const PlanModel *self, gint64 attended)
     chunked += kind & PLAN_LAYER_WINDOWED ? layers[kind] : 0;
   const double in_chunks
       = chunked > 0 ? (double)plan_model_pairs_in_chunks (self, attended) / (double)attended : 0;
-  const double seen = (double)(self->layers + self->mtp - chunked) * (double)attended
-                      + (double)chunked * in_chunks;
+  const gint64 whole = self->layers + self->mtp - counted_delta_layers (self) - chunked;
+  const double seen = (double)whole * (double)attended + (double)chunked * in_chunks;
   return (double)(self->heads * (self->head_dim + v_dim)) * seen / 2;
 }
 
@@ -298,9 +369,13 @@ plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab
   const gboolean last_is_moe = plan_model_is_moe_layer (self, self->layers - 1);
   const double moe = (double)(plan_model_moe_layers (self) + (last_is_moe ? self->mtp : 0));
   const double layers = (double)(self->layers + self->mtp);
+  const double delta = (double)counted_delta_layers (self);
   const double latent_norms = (double)(self->q_lora + self->kv_lora);
-  const double work = (layers - moe) * linear_work (self, FALSE) + moe * linear_work (self, TRUE)
-                      + attention_work (self, attended) + layers * latent_norms
-                      + mtp * (3 * h + 2 * h * h) + (1 + mtp) * h * (double)vocab;
+  const Kind dense = { FALSE, FALSE }, with_experts = { FALSE, TRUE }, of_rule = { TRUE, FALSE };
+  const double instead = linear_work (self, of_rule) - linear_work (self, dense);
+  const double work
+      = (layers - moe) * linear_work (self, dense) + moe * linear_work (self, with_experts)
+        + delta * (instead + delta_work (&self->delta)) + attention_work (self, attended)
+        + layers * latent_norms + mtp * (3 * h + 2 * h * h) + (1 + mtp) * h * (double)vocab;
   return 6 * work;
 }

@@ -135,6 +135,14 @@ static const struct
   INT (nope_dim, 0, 2147483647, "part of a latent head without positions"),
   INT (rope_dim, 0, 2147483647, "part of a latent head with rotary positions"),
   INT (v_dim, 0, 2147483647, "width of a latent value head"),
+  FLAG ("attn_gate", attn_gate, "attention's output is gated by more columns of the queries' product"),
+  INT_AT ("attn_every", delta.attn_every, 0, 65536,
+          "one layer in so many, the last, has attention, others the delta rule"),
+  INT_AT ("delta_key_heads", delta.key_heads, 0, 2147483647, "heads of queries and keys of the delta rule"),
+  INT_AT ("delta_value_heads", delta.value_heads, 0, 2147483647, "heads of its values"),
+  INT_AT ("delta_key_dim", delta.key_dim, 0, 65536, "width of such a head of keys"),
+  INT_AT ("delta_value_dim", delta.value_dim, 0, 65536, "width of such a head of values"),
+  INT_AT ("delta_conv", delta.conv, 0, 65536, "tokens that its convolution sees"),
   FLAG ("sinks", sinks, "a learned score per head that takes part in attention's softmax"),
   INT (mtp, 0, 64, "multi-token prediction modules"),
 };
@@ -146,6 +154,8 @@ static const struct
 {
   const char *name, *defaults;
 } families[] = {
+#define DELTA \
+  "attn_gate=on,attn_every=4,delta_key_heads=16,delta_value_heads=32,delta_key_dim=128,delta_value_dim=128,delta_conv=4"
   { "llama", "" },
   { "mistral", "" },
   { "qwen2", "qkv_bias=on,norm_eps=1e-06" },
@@ -199,6 +209,12 @@ static const struct
   { "olmoe", "qk_norm=full,experts=64,topk=8,pre_softmax=on" },
   { "minimax_m2", "qk_norm=full,norm_eps=1e-06,head_dim=128,rope_theta=5000000,rope_fraction=0.5,experts=256,topk=8,"
                   "router_bias=on,router_score=sigmoid" },
+  { "qwen3_next", "norm_1p=on,qk_norm=on,norm_eps=1e-06,head_dim=256,rope_fraction=0.25," DELTA
+                  ",experts=512,topk=10,expert_ffn=512,shared_ffn=512,shared_gate=on" },
+  { "qwen3_5_text", "norm_1p=on,qk_norm=on,norm_eps=1e-06,head_dim=256,rope_fraction=0.25," DELTA },
+  { "qwen3_5_moe_text", "norm_1p=on,qk_norm=on,norm_eps=1e-06,head_dim=256,rope_fraction=0.25," DELTA
+                        ",experts=256,topk=8,expert_ffn=512,shared_ffn=512,shared_gate=on" },
+#undef DELTA
 };
 /* clang-format on */
 
@@ -389,8 +405,7 @@ static const struct
 {
   const char *families, *why;
 } unplanned[] = {
-  { "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen4_exp kimi_linear minimax "
-    "bailing_hybrid glm5_next olmo_hybrid",
+  { "qwen4_exp kimi_linear minimax bailing_hybrid glm5_next olmo_hybrid",
     "has layers of linear attention" },
   { "mamba mamba2 falcon_mamba falcon_h1 nemotron_h jamba bamba zamba zamba2 granitemoehybrid "
     "recurrent_gemma lfm2 lfm2_moe rwkv xlstm",

@@ -200,9 +200,48 @@ check_layers (const PlanModel *self, GError **error)
   return TRUE;
 }
 
+/* Layers of the gated delta rule. Their projections have no bias, their convolution is followed by
+ * SiLU, and their norms are by the root mean square (transformers' modeling_qwen3_next.py). */
+static gboolean
+check_delta (const PlanModel *self, GError **error)
+{
+  const PlanDelta *d = &self->delta;
+  if (d->attn_every == 0)
+    {
+      if (d->key_heads || d->value_heads || d->key_dim || d->value_dim || d->conv)
+        return invalid (error, "attn_every: 0, so what begins with delta_ must be 0 too: all "
+                               "layers have attention");
+      return TRUE;
+    }
+  if (d->attn_every < 2)
+    return invalid (error, "attn_every: 1, so all layers have attention: it must be 0 then");
+  if (!d->key_heads || !d->value_heads || !d->key_dim || !d->value_dim || !d->conv)
+    return invalid (error, "attn_every: layers of the gated delta rule need delta_key_heads, "
+                           "delta_value_heads, delta_key_dim, delta_value_dim and delta_conv");
+  if (d->value_heads % d->key_heads != 0)
+    return invalid (error,
+                    "delta_key_heads: " INT " does not divide delta_value_heads=" INT
+                    ", so heads of values cannot share them evenly",
+                    d->key_heads, d->value_heads);
+  if (d->value_heads * MAX (d->key_dim, d->value_dim) > G_MAXINT32 / 4)
+    return invalid (error, "delta_value_heads: " INT " heads are wider than 2^29", d->value_heads);
+  if (self->norm != PLAN_NORM_RMSNORM || self->activation != PLAN_ACTIVATION_SILU || self->qkv_bias
+      || self->proj_bias || self->positions != PLAN_POSITIONS_ROPE || self->kv_lora > 0
+      || self->parallel || self->post_norms || self->sinks)
+    return invalid (error, "attn_every: layers of the gated delta rule need norm=rmsnorm, "
+                           "activation=silu and positions=rope, and no qkv_bias, proj_bias, "
+                           "parallel, post_norms, sinks or latent attention");
+  if (self->window > 0 || self->nope_every > 0)
+    return invalid (error, "attn_every: beside layers of the gated delta rule attention has no "
+                           "windows, and rotary positions everywhere (nope_every=0)");
+  return TRUE;
+}
+
 static gboolean
 check_rest (const PlanModel *self, GError **error)
 {
+  if (self->attn_gate && (self->kv_lora > 0 || self->positions != PLAN_POSITIONS_ROPE))
+    return invalid (error, "attn_gate: on needs positions=rope and no latent attention");
   if (!self->gated && (self->glu_limit > 0 || self->glu_offset > 0))
     return invalid (error, "glu_limit, glu_offset: need gated=on");
   if (self->full_every > 0
@@ -231,7 +270,7 @@ plan_model_check (const PlanModel *self, GError **error)
   return plan_model_check_ranges (self, error) && check_words (self, error)
          && check_heads (self, error) && check_latent (self, error) && check_rope (self, error)
          && check_rope_scaling (self, error) && check_experts (self, error)
-         && check_layers (self, error) && check_rest (self, error);
+         && check_layers (self, error) && check_delta (self, error) && check_rest (self, error);
 }
 
 gboolean

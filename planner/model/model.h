@@ -4,15 +4,10 @@
  * changed. Parameters are counted as published; a stack pads the vocabulary. */
 #pragma once
 #include "planner/model/cut.h"
+#include "planner/model/delta.h"
 #include "planner/model/rope.h"
 #include "planner/model/tensor.h"
 G_BEGIN_DECLS
-
-typedef enum
-{
-  PLAN_NORM_RMSNORM,
-  PLAN_NORM_LAYERNORM
-} PlanNorm;
 
 typedef enum
 {
@@ -58,10 +53,11 @@ typedef struct
   PlanQkL2 qk_l2_norm;
   double attn_scalar, attn_softcap, logit_softcap, router_scale, glu_limit, glu_offset;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
-  gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks, scores_on_input;
+  gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks, scores_on_input, attn_gate;
   PlanRouterScore router_score;
   gint64 router_groups, router_group_topk, mtp;      /* 0: no groups; prediction modules */
   gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */
+  PlanDelta delta;
   PlanModelCut cut;
 } PlanModel;
 
@@ -127,6 +123,7 @@ guint plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor 
 guint plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors);
 gint64 plan_model_n_tensors (const PlanModel *self); /* of all layers and around them */
 gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
+gboolean plan_model_is_delta_layer (const PlanModel *self, gint64 layer);
 gint64 plan_model_moe_layers (const PlanModel *self);
 gint64 plan_model_turned (const PlanModel *self); /* elements of a head that rope turns */
 

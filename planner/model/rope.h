@@ -4,6 +4,12 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+typedef enum
+{
+  PLAN_NORM_RMSNORM,
+  PLAN_NORM_LAYERNORM
+} PlanNorm;
+
 /* Norms of queries and keys with weights: none, one of each head, one of all heads together. */
 typedef enum
 {

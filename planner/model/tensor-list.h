@@ -2,19 +2,21 @@
  * Engine's modules names them, and in which buckets are packed. The output projection of attention
  * comes first, since a base class makes it (megatron/core/transformer/attention.py at d98e8a64); a
  * norm is the first parameter of the linear layer behind it, a bias follows its weight
- * (transformer_engine/pytorch/module/layernorm_linear.py at d0067d0d). Frameworks that name them
- * otherwise say so in PlanStack. ROUTER_BIAS balances the experts; ROUTER_BIASES is of the router's
- * linear layer.
+ * (transformer_engine/pytorch/module/layernorm_linear.py at d0067d0d); parameters of a module
+ * itself come before those of its parts (gated_delta_net/common.py at d98e8a64). Frameworks that
+ * name them otherwise say so in PlanStack. ROUTER_BIAS balances the experts; ROUTER_BIASES is of
+ * the router's linear layer.
  *
  * PLAN_TENSOR_LIST (X): X (ID, number, "name", PLACE, PART, KIND, count, rows, cols)
  *   number  the enum's value; initial weights are drawn from it, so it never changes
  *   PLACE   OUTER  once per model           LAYER  in every layer
+ *           ATTN   in layers of attention   DELTA  in those of the gated delta rule
  *           DENSE  in layers with one MLP   MOE    in layers with experts
  *           MTP    in every multi-token prediction module, before its layer
  *   PART    what it counts as; biases count as such whatever their part
  *   KIND    LINEAR  weight of a linear layer: what fp8 recipes quantise and FLOPs count
  *           TABLE   any other matrix, never quantised
- *           GAIN    vector that scales a norm
+ *           GAIN    vector that scales a norm, or a decay
  *           BIAS    vector that is added
  *           STATE   as BIAS, but without gradient: it is moved by a rule of its own
  *   count   how many there are in its place, such as one per expert; 0: the model has none
@@ -22,8 +24,9 @@
  *   cols    1 of a vector
  *
  * In the expressions: `m` is the model, `vocab` the rows of its vocabulary, `h` its width, `q` and
- * `kv` the widths of queries and of keys, `v` that of attention's output, `mla` whether attention
- * is latent, `up` how many matrices read an MLP's input. */
+ * `kv` the widths of queries and of keys, `gate` that of the gate of attention's output, `v` that
+ * of the output, `mla` whether attention is latent, `d` whether there are layers of the delta rule,
+ * `up` how many matrices read an MLP's input. */
 #pragma once
 
 /* clang-format off */
@@ -32,25 +35,31 @@
   X (POSITIONS, 9, "positions", OUTER, POSITIONS, TABLE, m->positions == PLAN_POSITIONS_LEARNED, m->max_seq, h)              \
   X (EMBED_NORM, 43, "embed_norm", OUTER, NORMS, GAIN, m->embed_norm, h, 1)                                                  \
   X (EMBED_NORM_BIAS, 44, "embed_norm_bias", OUTER, NORMS, BIAS, m->embed_norm && m->norm_bias, h, 1)                        \
-  X (PROJ, 3, "proj", LAYER, ATTENTION, LINEAR, 1, h, v)                                                                     \
-  X (PROJ_BIAS, 21, "proj_bias", LAYER, ATTENTION, BIAS, m->proj_bias, h, 1)                                                 \
+  X (DELTA_STEP, 45, "delta_step", DELTA, ATTENTION, BIAS, d, m->delta.value_heads, 1)                                       \
+  X (DELTA_DECAY, 46, "delta_decay", DELTA, ATTENTION, GAIN, d, m->delta.value_heads, 1)                                     \
+  X (PROJ, 3, "proj", ATTN, ATTENTION, LINEAR, 1, h, v)                                                                      \
+  X (PROJ_BIAS, 21, "proj_bias", ATTN, ATTENTION, BIAS, m->proj_bias, h, 1)                                                  \
   X (ATTENTION_NORM, 1, "attention_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                       \
   X (ATTENTION_NORM_BIAS, 10, "attention_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                 \
-  X (QKV, 2, "qkv", LAYER, ATTENTION, LINEAR, !mla, q + 2 * kv, h)                                                           \
-  X (QKV_BIAS, 11, "qkv_bias", LAYER, ATTENTION, BIAS, m->qkv_bias, q + 2 * kv, 1)                                           \
-  X (Q_NORM, 12, "q_norm", LAYER, NORMS, GAIN, m->qk_norm != PLAN_QK_NORM_OFF,                                               \
+  X (QKV, 2, "qkv", ATTN, ATTENTION, LINEAR, !mla, gate + q + 2 * kv, h)                                                     \
+  X (QKV_BIAS, 11, "qkv_bias", ATTN, ATTENTION, BIAS, m->qkv_bias, gate + q + 2 * kv, 1)                                     \
+  X (Q_NORM, 12, "q_norm", ATTN, NORMS, GAIN, m->qk_norm != PLAN_QK_NORM_OFF,                                                \
      m->qk_norm == PLAN_QK_NORM_FULL ? q : m->head_dim, 1)                                                                   \
-  X (K_NORM, 13, "k_norm", LAYER, NORMS, GAIN, m->qk_norm != PLAN_QK_NORM_OFF,                                               \
+  X (K_NORM, 13, "k_norm", ATTN, NORMS, GAIN, m->qk_norm != PLAN_QK_NORM_OFF,                                                \
      m->qk_norm == PLAN_QK_NORM_FULL ? kv : m->head_dim, 1)                                                                  \
-  X (Q, 14, "q", LAYER, ATTENTION, LINEAR, mla && m->q_lora == 0, q, h)                                                      \
-  X (Q_DOWN, 15, "q_down", LAYER, ATTENTION, LINEAR, m->q_lora > 0, m->q_lora, h)                                            \
-  X (Q_UP_NORM, 16, "q_up_norm", LAYER, NORMS, GAIN, m->q_lora > 0, m->q_lora, 1)                                            \
-  X (Q_UP, 17, "q_up", LAYER, ATTENTION, LINEAR, m->q_lora > 0, q, m->q_lora)                                                \
-  X (KV_DOWN, 18, "kv_down", LAYER, ATTENTION, LINEAR, mla, m->kv_lora + m->rope_dim, h)                                     \
-  X (KV_UP_NORM, 19, "kv_up_norm", LAYER, NORMS, GAIN, mla, m->kv_lora, 1)                                                   \
-  X (KV_UP, 20, "kv_up", LAYER, ATTENTION, LINEAR, mla, m->heads * (m->nope_dim + m->v_dim), m->kv_lora)                     \
+  X (Q, 14, "q", ATTN, ATTENTION, LINEAR, mla && m->q_lora == 0, q, h)                                                       \
+  X (Q_DOWN, 15, "q_down", ATTN, ATTENTION, LINEAR, m->q_lora > 0, m->q_lora, h)                                             \
+  X (Q_UP_NORM, 16, "q_up_norm", ATTN, NORMS, GAIN, m->q_lora > 0, m->q_lora, 1)                                             \
+  X (Q_UP, 17, "q_up", ATTN, ATTENTION, LINEAR, m->q_lora > 0, q, m->q_lora)                                                 \
+  X (KV_DOWN, 18, "kv_down", ATTN, ATTENTION, LINEAR, mla, m->kv_lora + m->rope_dim, h)                                      \
+  X (KV_UP_NORM, 19, "kv_up_norm", ATTN, NORMS, GAIN, mla, m->kv_lora, 1)                                                    \
+  X (KV_UP, 20, "kv_up", ATTN, ATTENTION, LINEAR, mla, m->heads * (m->nope_dim + m->v_dim), m->kv_lora)                      \
+  X (DELTA_IN, 47, "delta_in", DELTA, ATTENTION, LINEAR, d, plan_delta_projected (&m->delta), h)                             \
+  X (DELTA_CONV, 48, "delta_conv", DELTA, ATTENTION, TABLE, d, plan_delta_turned (&m->delta), m->delta.conv)                 \
+  X (DELTA_NORM, 49, "delta_norm", DELTA, NORMS, GAIN, d, m->delta.value_dim, 1)                                             \
+  X (DELTA_OUT, 50, "delta_out", DELTA, ATTENTION, LINEAR, d, h, plan_delta_values (&m->delta))                              \
   X (ATTENTION_POST_NORM, 22, "attention_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                \
-  X (SINKS, 39, "sinks", LAYER, ATTENTION, BIAS, m->sinks, m->heads, 1)                                                      \
+  X (SINKS, 39, "sinks", ATTN, ATTENTION, BIAS, m->sinks, m->heads, 1)                                                       \
   X (MLP_NORM, 4, "mlp_norm", LAYER, NORMS, GAIN, !m->shared_norm, h, 1)                                                     \
   X (MLP_NORM_BIAS, 23, "mlp_norm_bias", LAYER, NORMS, BIAS, m->norm_bias && !m->shared_norm, h, 1)                          \
   X (GATE_UP, 5, "gate_up", DENSE, MLP, LINEAR, 1, up * m->ffn, h)                                                           \

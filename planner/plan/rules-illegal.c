@@ -78,7 +78,8 @@ tp_does_not_divide (const PlanFacts *f)
   const gint64 tp = f->value[PLAN_TP];
   const gboolean has_dense = plan_model_moe_layers (f->model) < f->model->layers;
   return f->model->heads % tp != 0 || f->model->kv_heads % tp != 0
-         || (has_dense && f->model->ffn % tp != 0) || f->model->shared_ffn % tp != 0;
+         || f->model->delta.key_heads % tp != 0 || (has_dense && f->model->ffn % tp != 0)
+         || f->model->shared_ffn % tp != 0;
 }
 
 static gboolean
@@ -284,6 +285,14 @@ fine_grained_too_early (const PlanFacts *f)
          && !IS (f, PARAM_GATHER, MXFP8);
 }
 
+/* Megatron-LM's first commit with it is of that date. */
+static gboolean
+delta_too_early (const PlanFacts *f)
+{
+  const gint64 date = f->value[PLAN_STACK] / PLAN_STACK_BASE;
+  return f->model->delta.attn_every > 0 && date > 0 && date < 20260117;
+}
+
 static gboolean
 max_pool_too_early (const PlanFacts *f)
 {
@@ -421,7 +430,9 @@ shapes_not_aligned (const PlanFacts *f)
          || is_unaligned (f->model->expert_ffn / f->value[PLAN_ETP], multiple)
          || is_unaligned (f->model->shared_ffn / tp, multiple)
          || is_unaligned (f->model->heads * f->model->head_dim / tp, multiple)
-         || is_unaligned (f->model->kv_heads * f->model->head_dim / tp, multiple);
+         || is_unaligned (f->model->kv_heads * f->model->head_dim / tp, multiple)
+         || is_unaligned (plan_delta_projected (&f->model->delta) / tp, multiple)
+         || is_unaligned (plan_delta_values (&f->model->delta) / tp, multiple);
 }
 
 /* clang-format off */
@@ -435,7 +446,7 @@ static const PlanRuleEntry rules[] = {
   { { "gbs-divides", "gbs must be a multiple of mbs x the data-parallel size (devices / tp / cp / pp), so that every "
       "rank runs whole micro batches", "Megatron-LM num_microbatches_calculator.py", PLAN_ERROR_INVALID },
     gbs_does_not_divide, PLAN_ADD_BATCHES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP) },
-  { { "tp-divides-model", "tp must divide heads, kv_heads, and ffn and shared_ffn where layers have them: it splits these",
+  { { "tp-divides-model", "tp must divide heads, kv_heads, and ffn, shared_ffn and delta_key_heads where layers have them: it splits these",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     tp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP) },
   { { "sp-needs-tp", "sp=on needs tp above 1: it splits over the tensor-parallel group",
@@ -523,13 +534,16 @@ static const PlanRuleEntry rules[] = {
       "columns are needed at once", "Megatron-LM PR #4181", PLAN_ERROR_INVALID },
     mxfp8_selective_per_unit, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_FINE_GRAINED) },
 
-  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v / tp and the "
+  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v and of the delta rule's projections / tp and the "
       "tokens of a micro batch to be multiples of 16 (mxfp8: 32)",
       "Transformer Engine utils.py, assert_dim_for_fp8_exec", PLAN_ERROR_INVALID },
     shapes_not_aligned, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_MBS, PLAN_SEQ, PLAN_TP, PLAN_CP) },
   { { "fine-grained-since-2026-05-20", "fine_grained=on needs a stack date of 2026-05-20 or later, or "
       "param_gather=mxfp8, which brings it", "Megatron-LM PR #4181, merged 2026-05-20", PLAN_ERROR_INVALID },
     fine_grained_too_early, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+  { { "delta-since-2026-01-17", "models with linear attention by the gated delta rule (attn_every) need a stack date of 2026-01-17 or later",
+      "Megatron-LM PR #1989, merged 2026-01-17", PLAN_ERROR_INVALID },
+    delta_too_early, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
   { { "max-pool-since-2026-07-02", "double_buffer=max_pool needs a stack date of 2026-07-02 or later: use "
       "double_buffer=on", "Megatron-LM PR #5462, merged 2026-07-02", PLAN_ERROR_INVALID },
     max_pool_too_early, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },

@@ -106,8 +106,10 @@ has_other_modules (const PlanFacts *f)
   const PlanModel *m = f->model;
   return m->mtp > 1
          || (m->mtp > 0
-             && (m->experts == 0 || m->moe_every != 1 || m->tied_embeddings || m->window > 0
-                 || m->nope_every > 0 || m->positions != PLAN_POSITIONS_ROPE));
+             && (m->experts == 0 || m->moe_every != 1
+                 || (m->delta.attn_every > 0 && m->layers % m->delta.attn_every != 0)
+                 || m->tied_embeddings || m->window > 0 || m->nope_every > 0
+                 || m->positions != PLAN_POSITIONS_ROPE));
 }
 
 static gboolean
@@ -278,6 +280,37 @@ splits_full_norms (const PlanFacts *f)
   return f->model->qk_norm == PLAN_QK_NORM_FULL && f->value[PLAN_TP] > 1;
 }
 
+/* Layers of the gated delta rule, and gates of attention's output. Our own runtime has no kernels
+ * for them; how torchtitan runs them was not read. */
+static gboolean
+has_delta_elsewhere (const PlanFacts *f)
+{
+  return (f->model->delta.attn_every > 0 || f->model->attn_gate)
+         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP) && !is_stack (f, PLAN_STACK_MEGATRON);
+}
+
+static gboolean
+has_delta_of_some (const PlanFacts *f)
+{
+  return f->model->delta.attn_every > 0 && (f->model->dense_layers > 0 || f->model->moe_every > 1);
+}
+
+/* The rule's kernels are in bf16. With context parallelism Megatron-LM sends heads in place of
+ * tokens, twice per layer; where computing is deterministic it runs the rule op by op; documents
+ * would need the packed format, in which states begin anew (gated_delta_net/gdn.py). */
+static gboolean
+computes_delta_otherwise (const PlanFacts *f)
+{
+  const gboolean is_known = IS (f, COMPUTE, BF16) || IS (f, COMPUTE, FP8_TENSORWISE)
+                            || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
+  return (f->model->delta.attn_every > 0 || f->model->attn_gate)
+         && (!is_known || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, DOUBLE_BUFFER, OFF)
+             || !IS (f, TP_OVERLAP, NONE) || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN)
+             || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
+             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
+}
+
 static gboolean
 splits_documents (const PlanFacts *f)
 {
@@ -311,6 +344,18 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-full-norms", "models that norm queries and keys over all heads together (qk_norm=full) are modelled with tp=1 by "
       "this version: with more, ranks would have to add up the squares of each other's heads", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_full_norms, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP) },
+  { { "not-built-yet-delta", "linear attention by the gated delta rule (attn_every) and gates of attention's output (attn_gate) are "
+      "planned for stack=megatron-fsdp and stack=megatron by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_delta_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+  { { "not-built-yet-delta-of-some", "of models with linear attention (attn_every) those with experts in all layers or in none "
+      "(dense_layers=0, moe_every=1) are planned by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_delta_of_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+  { { "not-built-yet-with-delta", "models with linear attention (attn_every) or a gate on attention's output (attn_gate) are modelled with "
+      "compute=bf16, fp8-tensorwise, fp8-blockwise and mxfp8, param_gather=compute, cp=1, doc_tokens=0, deterministic=off, double_buffer=off, "
+      "tp_overlap=none, cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    computes_delta_otherwise, PLAN_ADD_NAME,
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP,
+      PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -264,6 +264,86 @@
      ((dsinks, writes, heads), (dout, reads, batch * seq * heads * head_dim), \
       (out, reads, batch * seq * heads * head_dim), (lse, reads, batch * seq * heads), \
       (sinks, reads, heads))) \
+  X (SPLIT_COLS, "split_cols", COMPUTE, COPY, COPY, "the first columns of each row, and the rest", \
+     (rows, first, rest), 0, \
+     ((out, writes, rows * first), (other, writes, rows * rest), \
+      (in, reads, rows * (first + rest)))) \
+  X (SPLIT_COLS_BWD, "split_cols_bwd", COMPUTE, COPY, COPY, "its gradient", \
+     (rows, first, rest), 0, \
+     ((din, writes, rows * (first + rest)), (dout, reads, rows * first), \
+      (dother, reads, rows * rest))) \
+  X (GATE_HEADS, "gate_heads", COMPUTE, ELEMENT, ACTIVATION, "in times the sigmoid of a gate", \
+     (count), 0, ((out, writes, count), (in, reads, count), (gate, reads, count))) \
+  X (GATE_HEADS_BWD, "gate_heads_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradients", (count), 0, \
+     ((din, writes, count), (dgate, writes, count), (dout, reads, count), (in, reads, count), \
+      (gate, reads, count))) \
+  X (DELTA_CONV, "delta_conv", COMPUTE, ELEMENT, ACTIVATION, \
+     "each of a row's first columns summed over the last `width` tokens with weights of its own, " \
+     "then silu", \
+     (rows, cols, width), 0, \
+     ((out, writes, rows * cols), (in, reads, rows * cols), (weight, reads, cols * width))) \
+  X (DELTA_CONV_BWD, "delta_conv_bwd", COMPUTE, ELEMENT, NORM_BWD, \
+     "its gradients; din is a part of a wider row's", \
+     (rows, cols, width), 0, \
+     ((din, updates, rows * cols), (dweight, writes, cols * width), (dout, reads, rows * cols), \
+      (in, reads, rows * cols), (weight, reads, cols * width))) \
+  X (DELTA_KEYS, "delta_keys", COMPUTE, ELEMENT, NORM, \
+     "heads of queries and keys of length 1, once for each head of values; values are copied", \
+     (rows, key_heads, value_heads, key_dim, value_dim), 0, \
+     ((out, writes, rows * value_heads * (2 * key_dim + value_dim)), \
+      (normed, writes, rows * 2 * key_heads * key_dim), (rstd, writes, rows * 2 * key_heads), \
+      (in, reads, rows * (2 * key_heads * key_dim + value_heads * value_dim)))) \
+  X (DELTA_KEYS_BWD, "delta_keys_bwd", COMPUTE, ELEMENT, NORM, "its gradient", \
+     (rows, key_heads, value_heads, key_dim, value_dim), 0, \
+     ((din, writes, rows * (2 * key_heads * key_dim + value_heads * value_dim)), \
+      (dout, reads, rows * value_heads * (2 * key_dim + value_dim)), \
+      (normed, reads, rows * 2 * key_heads * key_dim), (rstd, reads, rows * 2 * key_heads))) \
+  X (DELTA_GATES, "delta_gates", COMPUTE, ELEMENT, ACTIVATION, \
+     "the output's gate, and of each head of values the decay of its state, as a logarithm, and the " \
+     "strength with which it is written", \
+     (rows, heads, value_dim, before), 0, \
+     ((gate, writes, rows * heads * value_dim), (decay, writes, rows * heads), \
+      (strength, writes, rows * heads), (in, reads, rows * heads * (value_dim + 2)), \
+      (step, reads, heads), (rate, reads, heads))) \
+  X (DELTA_GATES_BWD, "delta_gates_bwd", COMPUTE, ELEMENT, ACTIVATION, \
+     "its gradients; din begins with `before` columns that another op adds to", \
+     (rows, heads, value_dim, before), 0, \
+     ((din, writes, rows * (before + heads * (value_dim + 2))), (dstep, writes, heads), \
+      (drate, writes, heads), (dgate, reads, rows * heads * value_dim), \
+      (ddecay, reads, rows * heads), (dstrength, reads, rows * heads), \
+      (in, reads, rows * 2 * heads), (strength, reads, rows * heads), (step, reads, heads), \
+      (rate, reads, heads))) \
+  X (DELTA_RULE, "delta_rule", COMPUTE, ATTENTION, DELTA, \
+     "a state per head that decays and is corrected by each token's key and value, read by its " \
+     "query; in chunks of 64 tokens, and `work` holds the states between them", \
+     (batch, seq, heads, key_dim, value_dim), \
+     2.0 * batch * seq * heads * (3.0 * key_dim * value_dim + 64 * (3.0 * key_dim + 2.0 * value_dim + 16)), \
+     ((out, writes, batch * seq * heads * value_dim), (inverse, writes, batch * seq * heads * 64), \
+      (qkv, reads, batch * seq * heads * (2 * key_dim + value_dim)), \
+      (decay, reads, batch * seq * heads), (strength, reads, batch * seq * heads), \
+      (work, writes, batch * heads * (seq * (key_dim + 2 * value_dim) + (seq + 63) / 64 * key_dim * value_dim)))) \
+  X (DELTA_RULE_BWD, "delta_rule_bwd", COMPUTE, ATTENTION, DELTA, \
+     "its gradients; states are made again", \
+     (batch, seq, heads, key_dim, value_dim), \
+     2.0 * batch * seq * heads * (8.0 * key_dim * value_dim + 64 * (10.0 * key_dim + 5.0 * value_dim + 128)), \
+     ((dqkv, writes, batch * seq * heads * (2 * key_dim + value_dim)), \
+      (ddecay, writes, batch * seq * heads), (dstrength, writes, batch * seq * heads), \
+      (dout, reads, batch * seq * heads * value_dim), (inverse, reads, batch * seq * heads * 64), \
+      (qkv, reads, batch * seq * heads * (2 * key_dim + value_dim)), \
+      (decay, reads, batch * seq * heads), (strength, reads, batch * seq * heads), \
+      (work, writes, batch * heads * (3 * seq * (key_dim + value_dim) + 2 * ((seq + 63) / 64) * key_dim * value_dim)))) \
+  X (DELTA_NORM, "delta_norm", COMPUTE, ELEMENT, NORM, \
+     "root-mean-square norm of every head, with weights, times silu of a gate", \
+     (rows, heads, dim), 0, \
+     ((out, writes, rows * heads * dim), (normed, writes, rows * heads * dim), \
+      (rstd, writes, rows * heads), (in, reads, rows * heads * dim), \
+      (gate, reads, rows * heads * dim), (weight, reads, dim))) \
+  X (DELTA_NORM_BWD, "delta_norm_bwd", COMPUTE, ELEMENT, NORM_BWD, "its gradients", \
+     (rows, heads, dim), 0, \
+     ((din, writes, rows * heads * dim), (dgate, writes, rows * heads * dim), \
+      (dweight, writes, dim), (dout, reads, rows * heads * dim), (in, reads, rows * heads * dim), \
+      (gate, reads, rows * heads * dim), (normed, reads, rows * heads * dim), \
+      (rstd, reads, rows * heads), (weight, reads, dim), (work, scratch, 0, SUMS, dim))) \
   X (SWIGLU, "swiglu", COMPUTE, ELEMENT, ACTIVATION, "silu(gate) * up; in is [rows, 2 cols]", \
      (rows, cols), 0, \
      ((out, writes, rows * cols), (in, reads, 2 * rows * cols), (amax, may_update, 1))) \
@@ -508,6 +588,7 @@
   PLAN_TRAFFIC_LIST (X) \
   X (PRODUCT, "product") \
   X (ATTENTION, "attention") \
+  X (DELTA, "delta") /* the gated delta rule */ \
   X (COLLECTIVE, "collective") \
   X (HOST_COPY, "copy")           /* over the link to the host */ \
   X (HOST_OPTIMIZER, "optimizer") /* by the host */ \

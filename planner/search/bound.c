@@ -367,6 +367,8 @@ typedef struct
 static PlanBucketKind
 main_bucket (const PlanCase *of, guint kind)
 {
+  if (plan_layout_has (&of->layout, PLAN_BUCKET_DELTA) && kind & PLAN_LAYER_DELTA)
+    return PLAN_BUCKET_DELTA;
   return plan_layout_has (&of->layout, PLAN_BUCKET_DENSE) && !(kind & PLAN_LAYER_EXPERTS)
              ? PLAN_BUCKET_DENSE
              : PLAN_BUCKET_LAYER;
@@ -422,7 +424,8 @@ units_ahead (const PlanCase *of, gint64 unit)
   const gint64 *value = of->plan.value;
   const gint64 limit = plan_layout_comm_unit (&of->layout, of->stack, &of->plan) / 2;
   const gint64 elements
-      = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
+      = (gint64)(MAX (b[PLAN_BUCKET_LAYER].padded, b[PLAN_BUCKET_DELTA].padded)
+                 + b[PLAN_BUCKET_PLAIN].padded
                  + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1 ? b[PLAN_BUCKET_EXPERTS].padded
                                                                   : 0));
   const gint64 ahead = elements > 0 ? (limit + elements - 1) / elements : 0;

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
+#include "planner/model/delta.h"
 #include "planner/schedule/scratch.h"
 #include "sim/cost/cost-private.h"
 
@@ -385,6 +386,37 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
                         bytes + scores);
 }
 
+/* Columns of values that one block of the kernels that hand states on holds, forward and backward
+ * (fla/ops/common/chunk_delta_h.py, BV, of which the fastest is taken). */
+#define DELTA_COLUMNS 64
+#define DELTA_BWD_COLUMNS 32
+
+/* The time of the gated delta rule. What chunks have in themselves goes side by side. States are
+ * handed from chunk to chunk by kernels of few blocks, so that a sequence takes its time however
+ * few heads there are. */
+static SimTime
+delta_time (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  const gboolean is_bwd = op->kind == PLAN_OP_DELTA_RULE_BWD;
+  const gint64 columns = is_bwd ? DELTA_BWD_COLUMNS : DELTA_COLUMNS;
+  const gint64 blocks = op->dims[PLAN_DIM_DELTA_RULE_batch] * op->dims[PLAN_DIM_DELTA_RULE_heads]
+                        * divide_up (op->dims[PLAN_DIM_DELTA_RULE_value_dim], columns);
+  const gint64 processors = input->cluster->sm_count;
+  const gint64 waves = processors > 0 ? divide_up (blocks, processors) : 1;
+  const gint64 chunks = divide_up (op->dims[PLAN_DIM_DELTA_RULE_seq], PLAN_DELTA_CHUNK);
+  const double chunk_ns
+      = sim_cost_param (input, is_bwd ? SIM_PARAM_DELTA_BWD_CHUNK_NS : SIM_PARAM_DELTA_CHUNK_NS);
+  const double share = sim_cost_param (input, is_bwd ? SIM_PARAM_DELTA_BWD : SIM_PARAM_DELTA);
+  const guint read = is_bwd ? PLAN_REF_DELTA_RULE_BWD_qkv : PLAN_REF_DELTA_RULE_qkv;
+  double unused;
+  const double peak = peak_of (input, operand (input, op, read)->dtype, &unused, error);
+  if (peak <= 0)
+    return (SimTime){ .seconds = -1 };
+  return time_by_curve (
+      input, plan_op_flops (op) / (peak * share) + 1e-9 * chunk_ns * (double)(waves * chunks),
+      sim_cost_traffic (input, op));
+}
+
 /* How many times an op moves its operands. A cross entropy that keeps a second image of the logits
  * goes over them several times. Gradients that are clipped in place are read again and written
  * after their norm is known. */
@@ -451,6 +483,8 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
       return product_time (input, op, error);
     case PLAN_COST_ATTENTION:
       return attention_time (input, op, error);
+    case PLAN_COST_DELTA:
+      return delta_time (input, op, error);
     case PLAN_COST_HOST_COPY: /* processors have one memory, within which it is a plain copy */
       return input->cluster->kind == PLAN_DEVICE_CPU
                  ? traffic_time (input, op, SIM_PARAM_TRAFFIC_COPY)

@@ -87,6 +87,21 @@ static const struct
       "flash-attention 2 on an H100, 8192 tokens, not causal: 310 and 299 TFLOP/s with heads of 64 "
       "(PR #2688), 370 and 290 with heads of 128 (PR #1791)" },
   [SIM_PARAM_ATTENTION_NS] = { { 5000, 5000, 5000, 500 }, "assumed" },
+  [SIM_PARAM_DELTA]
+  = { { 0.19, 0.139, 0.069, 0.20 },
+      "FlashQLA's benchmark/benchmark_results (050c6bbe), fla 0.5.1 on H200 and GB200, 32768 "
+      "tokens: "
+      "0.902 and 1.016 ms with 8 heads, 3.331 and 2.943 ms with 64, of which these are the slope; "
+      "Ampere assumed: as an H200 by memory bandwidth; CPU assumed: as attention" },
+  [SIM_PARAM_DELTA_BWD]
+  = { { 0.22, 0.161, 0.064, 0.20 },
+      "the same, backward: 2.311 and 2.640 ms with 4 heads, 2.743 and 3.068 ms with 8; Ampere and "
+      "CPU assumed likewise" },
+  [SIM_PARAM_DELTA_CHUNK_NS] = { { 1080, 1080, 1450, 0 },
+                                 "the same tables, forward: what 8 heads take beyond the slope, "
+                                 "over 512 chunks; Ampere assumed" },
+  [SIM_PARAM_DELTA_BWD_CHUNK_NS]
+  = { { 3670, 3670, 4320, 0 }, "the same, backward, of 4 heads; Ampere assumed" },
   [SIM_PARAM_TRAFFIC_COPY]
   = { { 0.90, 0.90, 0.90, 0.40 }, "device copy on H200: 4.3 of 4.8 TB/s; CPU " LOOPS },
   [SIM_PARAM_TRAFFIC_TRANSPOSE] = { { 0.75, 0.75, 0.75, 0.40 }, "assumed: through shared memory" },

@@ -108,13 +108,33 @@ ops_of (PlanStackOps ops, gboolean is_backward)
   return is_backward ? ops.backward : ops.forward;
 }
 
+/* Ops of the gated delta rule that are one here, less one, as counted in flash-linear-attention at
+ * bc3b101d (ops/gated_delta_rule/chunk.py, modules/conv/triton/ops.py): sums of decays, triangles
+ * and their inverses, w and u, states, outputs; backwards w, u and states again, then gradients of
+ * values, of states, of queries and keys with two sums, of w and u, and sums of decays. */
+static gint64
+further_of_delta (PlanOpKind kind)
+{
+  switch ((int)kind)
+    {
+    case PLAN_OP_DELTA_RULE:
+      return 4;
+    case PLAN_OP_DELTA_RULE_BWD:
+      return 9;
+    case PLAN_OP_DELTA_CONV_BWD: /* what silu read again, and the sum of parts of the weights' */
+      return 2;
+    default:
+      return 0;
+    }
+}
+
 gint64
 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op)
 {
   const PlanStackRouting *routing = &input->stack->host.routing;
   const gboolean is_backward = op->kind == PLAN_OP_ROUTE_BWD;
   if ((op->kind != PLAN_OP_ROUTE && !is_backward) || !input->model || !input->plan)
-    return 0;
+    return further_of_delta (op->kind);
   const gint64 *plan = input->plan->value;
   const gboolean is_softmax = input->model->router_score == PLAN_ROUTER_SOFTMAX;
   gint64 ops = -1; /* the op itself */

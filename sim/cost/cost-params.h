@@ -40,6 +40,11 @@ G_BEGIN_DECLS
   X (ATTENTION_AMPERE_HEAD, "attention.ampere.head", "", \
      "head size at which those reach half of the rate of a large one") \
   X (ATTENTION_NS, "attention.ns", "ns", "start and end of an attention kernel") \
+  X (DELTA, "delta", "", "share of the bf16 rate of the gated delta rule, forward, heads of 128") \
+  X (DELTA_BWD, "delta_bwd", "", "the same, backward") \
+  X (DELTA_CHUNK_NS, "delta.chunk_ns", "ns", \
+     "from one chunk's state to the next one's, forward, in which other heads go beside") \
+  X (DELTA_BWD_CHUNK_NS, "delta_bwd.chunk_ns", "ns", "the same, backward") \
   X (TRAFFIC_COPY, "traffic.copy", "", "share of the memory bandwidth: copies, casts, sums") \
   X (TRAFFIC_TRANSPOSE, "traffic.transpose", "", "transposing copies, quantising ones too") \
   X (TRAFFIC_QUANTIZE, "traffic.quantize", "", "quantising copies without a transpose") \

@@ -14,6 +14,7 @@ kept_of (PlanOpKind kind)
     case PLAN_COST_PRODUCT:
       return SIM_PARAM_PRODUCT_SUSTAINED;
     case PLAN_COST_ATTENTION:
+    case PLAN_COST_DELTA:
       return SIM_PARAM_TIMED_ATTENTION;
     case PLAN_COST_COLLECTIVE:
       return SIM_PARAM_TIMED_COLLECTIVE;

@@ -234,6 +234,8 @@ random_experts (GRand *rand)
           "kv_heads=8,q_lora=0,kv_lora=16,nope_dim=8,rope_dim=8,v_dim=16,head_dim=16",
           "kv_heads=2,head_dim=32,qk_norm=on",
           "kv_heads=4,nope_every=2,qk_l2_norm=all",
+          "kv_heads=2,head_dim=32,qk_norm=on,attn_gate=on,attn_every=3,delta_key_heads=4,"
+          "delta_value_heads=8,delta_key_dim=16,delta_value_dim=24,delta_conv=3",
           NULL };
   static const char *const routers[] = { "router_scale=1",
                                          "pre_softmax=on,router_scale=0.5",
@@ -249,8 +251,9 @@ random_experts (GRand *rand)
   const char *const attention = one_of (rand, attentions);
   const char *const router = one_of (rand, routers);
   const gboolean has_one = strstr (router, "on_input") != NULL;
-  const char *const bias
-      = strstr (attention, "lora") || has_one ? biases[0] : one_of (rand, biases);
+  const char *const bias = strstr (attention, "lora") || strstr (attention, "delta") || has_one
+                               ? biases[0]
+                               : one_of (rand, biases);
   const gint32 every = g_rand_int_range (rand, 1, 4);
   const gint32 layers = every * g_rand_int_range (rand, 1, 4) + g_rand_int_range (rand, 0, every);
   const gint32 blocks = g_rand_int_range (rand, 0, layers / every);

@@ -561,6 +561,13 @@ START_TEST (tokens_are_sent_once)
 }
 END_TEST
 
+/* Layers of linear attention: all but the last of every so many. */
+static gint64
+count_linear (const PlanModel *m)
+{
+  return m->delta.attn_every > 0 ? m->layers - m->layers / m->delta.attn_every : 0;
+}
+
 /* Multiply-adds of a token in the layers' GEMMs: the elements of the weights that it uses. */
 static double
 work_by_tensors (const PlanModel *m)
@@ -572,9 +579,16 @@ work_by_tensors (const PlanModel *m)
         + h * (double)(m->kv_lora + m->rope_dim)
         + (double)(m->kv_lora * m->heads * (m->nope_dim + m->v_dim))
         + h * (double)(m->heads * m->v_dim);
-  const double grouped = h * (double)((2 * m->heads + 2 * m->kv_heads) * m->head_dim);
+  const gint64 gates = m->attn_gate ? m->heads : 0;
+  const double grouped = h * (double)((2 * m->heads + gates + 2 * m->kv_heads) * m->head_dim);
+  const PlanDelta *d = &m->delta;
+  const double linear = h
+                        * (double)(2 * d->key_heads * d->key_dim + 3 * d->value_heads * d->value_dim
+                                   + 2 * d->value_heads);
+  const double n_linear = (double)count_linear (m);
   const double moe = (double)count_moe (m), dense = (double)(m->layers + m->mtp) - moe;
-  return (double)(m->layers + m->mtp) * (m->kv_lora > 0 ? latent : grouped)
+  return n_linear * linear
+         + ((double)(m->layers + m->mtp) - n_linear) * (m->kv_lora > 0 ? latent : grouped)
          + (double)m->mtp * 2 * h * h + dense * f * (double)m->ffn
          + moe
                * (f * (double)(m->topk * m->expert_ffn + m->shared_ffn)
@@ -640,10 +654,12 @@ START_TEST (resting_moments_are_sharded_over_their_ranks)
       if (!g_str_has_prefix (buffer->name, "exp_avg."))
         continue;
       const gboolean is_expert = strcmp (buffer->name, "exp_avg.experts") == 0;
-      const gint64 moe = count_moe (c.model);
-      const double units = is_expert || strcmp (buffer->name, "exp_avg.layer") == 0
-                                   || strcmp (buffer->name, "exp_avg.plain") == 0
-                               ? (double)moe
+      const gint64 moe = count_moe (c.model), linear = count_linear (c.model);
+      const double units = is_expert                                     ? (double)moe
+                           : strcmp (buffer->name, "exp_avg.delta") == 0 ? (double)linear
+                           : strcmp (buffer->name, "exp_avg.plain") == 0 ? (double)moe
+                           : strcmp (buffer->name, "exp_avg.layer") == 0
+                               ? (double)(linear == moe ? moe : moe - linear)
                            : strcmp (buffer->name, "exp_avg.dense") == 0
                                ? (double)(c.model->layers + c.model->mtp - moe)
                                : 1;

@@ -17,10 +17,14 @@ random_expert_model (guint seed)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
   const gboolean is_latent = seed % 2;
-  const gint64 every = g_rand_int_range (rand, 1, 4) == 3 ? 2 : 1;
+  const gboolean is_delta = seed % 12 == 0;
+  const gint64 every = g_rand_int_range (rand, 1, 4) == 3 && !is_delta ? 2 : 1;
   const gboolean is_gpt_oss = seed % 6 == 4, is_llama4 = seed % 8 == 2 && !is_gpt_oss;
-  const gint64 mtp = seed % 4 < 2 && !is_gpt_oss && (is_latent || every == 1) ? 1 : 0;
   const gint32 layers = g_rand_int_range (rand, 2, 9);
+  const gint64 mtp
+      = seed % 4 < 2 && !is_gpt_oss && (is_latent || every == 1) && !(is_delta && layers % 3 != 0)
+            ? 1
+            : 0;
   g_autoptr (GError) error = NULL;
   g_autofree char *common = g_strdup_printf (
       "layers=%d,hidden=%d,ffn=%d,heads=8,vocab=%d,max_seq=512,experts=%d,topk=%d,"
@@ -28,7 +32,7 @@ random_expert_model (guint seed)
       layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
       g_rand_int_range (rand, 100, 2000), 8 * g_rand_int_range (rand, 1, 4),
       is_llama4 ? 1 : g_rand_int_range (rand, 2, 5), 64 * g_rand_int_range (rand, 1, 5),
-      g_rand_int_range (rand, 0, layers - 1), (int)mtp);
+      is_delta ? 0 : g_rand_int_range (rand, 0, layers - 1), (int)mtp);
   char *spec
       = is_latent
             ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
@@ -48,6 +52,15 @@ random_expert_model (guint seed)
                               common, (int)ONE_OF (rand, 2, 4, 8), (int)every,
                               (int)ONE_OF (rand, 0, 128), (int)ONE_OF (rand, 50, 128, 500), nope,
                               nope, seed % 16 == 2 ? "rope" : "off");
+    }
+  if (is_delta)
+    {
+      g_free (spec);
+      spec = g_strdup_printf (
+          "family=qwen3_next,%s,kv_heads=%d,head_dim=64,shared_ffn=128,attn_every=3,attn_gate=%s,"
+          "delta_key_heads=4,delta_value_heads=%d,delta_key_dim=%d,delta_value_dim=%d,delta_conv=3",
+          common, (int)ONE_OF (rand, 2, 4, 8), seed % 24 == 0 ? "on" : "off",
+          (int)ONE_OF (rand, 4, 8, 16), (int)ONE_OF (rand, 32, 64), (int)ONE_OF (rand, 32, 64));
     }
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)

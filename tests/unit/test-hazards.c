@@ -118,6 +118,8 @@ static const struct
   { QWEN, "dispatcher-is-a-library: ", "gbs=8 ep=8 moe_dispatcher=hybridep", TRUE },
   { QWEN, "dispatcher-is-a-library: ", "gbs=64 ep=2 moe_dispatcher=deepep", TRUE },
   { QWEN, "dispatcher-is-a-library: ", "gbs=8 ep=8", FALSE },
+  { "qwen3.5-4b", "delta-rule-is-a-library: ", "gbs=8", TRUE },
+  { "qwen3-4b", "delta-rule-is-a-library: ", "gbs=8", FALSE },
   { QWEN, "experts-vary: ", "gbs=8", TRUE },
   { QWEN, "room-for-the-mean: stops a run early: ", "gbs=8 ep=8 stack=native", TRUE },
   { QWEN, "room-for-the-mean: ", "gbs=8 ep=8 stack=native moe_imbalance=1.5", FALSE },

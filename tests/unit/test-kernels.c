@@ -629,10 +629,14 @@ START_TEST (kernels_sum_parts)
 END_TEST
 
 /* Ops that only the model of a step has so far; running them is refused. */
-static const PlanOpKind not_here[] = { PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD,
-                                       PLAN_OP_SORT,         PLAN_OP_INDEX_ROWS,
-                                       PLAN_OP_ADD_ROWS,     PLAN_OP_JOIN_ROWS,
-                                       PLAN_OP_EXPERT_BIAS,  PLAN_OP_EXPERT_BIAS_BWD };
+static const PlanOpKind not_here[] = {
+  PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD, PLAN_OP_SORT,        PLAN_OP_INDEX_ROWS,
+  PLAN_OP_ADD_ROWS,     PLAN_OP_JOIN_ROWS,        PLAN_OP_EXPERT_BIAS, PLAN_OP_EXPERT_BIAS_BWD,
+  PLAN_OP_SPLIT_COLS,   PLAN_OP_SPLIT_COLS_BWD,   PLAN_OP_GATE_HEADS,  PLAN_OP_GATE_HEADS_BWD,
+  PLAN_OP_DELTA_CONV,   PLAN_OP_DELTA_CONV_BWD,   PLAN_OP_DELTA_KEYS,  PLAN_OP_DELTA_KEYS_BWD,
+  PLAN_OP_DELTA_GATES,  PLAN_OP_DELTA_GATES_BWD,  PLAN_OP_DELTA_RULE,  PLAN_OP_DELTA_RULE_BWD,
+  PLAN_OP_DELTA_NORM,   PLAN_OP_DELTA_NORM_BWD
+};
 
 static gboolean
 is_here (PlanOpKind kind)

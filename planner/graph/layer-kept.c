@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a layer keeps for its backward pass. */
+#include "config.h"
+
+#include "planner/graph/layer-builder.h"
+
+/* The values that the backward pass of a node reads. */
+static PlanValueSet
+needs (const PlanNode *node)
+{
+  const PlanValueSet in = plan_value_bit (node->in), other = plan_value_bit (node->other);
+  const PlanValueSet latent = plan_value_bit (node->latent), map = plan_value_bit (node->map);
+  const PlanValueSet out = plan_value_bit (node->out), col = plan_value_bit (node->col);
+  const PlanValueSet stats = plan_value_bit (node->stats);
+  switch (node->kind)
+    {
+    case PLAN_NODE_NORM:
+    case PLAN_NODE_HEAD_NORM:
+    case PLAN_NODE_ACTIVATE:
+    case PLAN_NODE_DELTA_CONV:
+    case PLAN_NODE_DELTA_GATES:
+      return in | stats;
+    case PLAN_NODE_ATTENTION:
+      return in | out | col | stats;
+    case PLAN_NODE_LINEAR:
+      return plan_value_bit (node->kept) | plan_value_bit (node->saved);
+    case PLAN_NODE_EXPERT_LINEAR:
+      return plan_value_bit (node->kept) | other | map;
+    case PLAN_NODE_EXPERT_ACTIVATE:
+    case PLAN_NODE_SCALE_ROWS:
+      return in | other;
+    case PLAN_NODE_LATENT_ATTENTION:
+      return in | other | latent | out | stats;
+    case PLAN_NODE_ROUTE:
+      return in | col | stats;
+    case PLAN_NODE_PERMUTE:
+      return stats | plan_value_bit (node->places) | (node->selects_by_mask ? other | map : 0);
+    case PLAN_NODE_UNPERMUTE:
+      return map;
+    case PLAN_NODE_GATE:
+    case PLAN_NODE_GATE_HEADS:
+      return in | other | stats;
+    case PLAN_NODE_DELTA_KEYS:
+      return col | stats;
+    case PLAN_NODE_DELTA_RULE:
+      return in | other | latent | stats;
+    case PLAN_NODE_DELTA_NORM:
+      return in | other | col | stats;
+    case PLAN_NODE_ADD:
+    case PLAN_NODE_DROP:
+      return stats;
+    case PLAN_NODE_SPLIT:
+    case PLAN_NODE_QUANTIZE:
+    case PLAN_NODE_TRANSPOSE:
+    case PLAN_NODE_GATHER_SEQ:
+    case PLAN_NODE_GATHER_KEYS:
+    case PLAN_NODE_COPY_TP:
+    case PLAN_NODE_ROPE:
+    case PLAN_NODE_REPEAT:
+    case PLAN_NODE_REDUCE_TP:
+    case PLAN_NODE_LATENT_ROPE:
+    case PLAN_NODE_SEND_ROWS:
+    case PLAN_NODE_GATHER_ROWS:
+    case PLAN_NODE_REDUCE_ROWS:
+    case PLAN_NODE_GATHER_TOKENS:
+    case PLAN_NODE_OWN_EXPERTS:
+      return 0;
+    }
+  g_assert_not_reached ();
+}
+
+#define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
+
+gboolean
+plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *plan,
+                    gboolean is_in_block)
+{
+  const gint64 *value = plan->value;
+  const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
+  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+    return !is_block || is_in_block;
+  if (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_SELECTIVE)
+    return FALSE;
+  const gboolean is_of_experts = node->module == PLAN_MODULE_EXPERTS
+                                 || node->module == PLAN_MODULE_EXPERT_ACT
+                                 || node->module == PLAN_MODULE_SHARED;
+  return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
+         || (is_of_experts && HAS_MODULE (value, MOE))
+         || (node->module == PLAN_MODULE_EXPERT_ACT && HAS_MODULE (value, MOE_ACT))
+         || (node->module == PLAN_MODULE_SHARED && HAS_MODULE (value, SHARED_EXPERTS))
+         || (node->module == PLAN_MODULE_LATENT_UP && HAS_MODULE (value, MLA_UP_PROJ))
+         || (node->module == PLAN_MODULE_NORM && HAS_MODULE (value, LAYERNORM))
+         || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
+         || ((node->kind != PLAN_NODE_ATTENTION || sizes->repeats_attention)
+             && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
+}
+
+PlanValueSet
+plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes, PlanNodeSet again,
+                       guint n)
+{
+  PlanValueSet made_again = 0, discarded = 0, cheap = 0, needed = 0, kept = 0;
+  for (guint i = 0; i < self->n_nodes; i++)
+    {
+      const PlanNode *node = &self->nodes[i];
+      needed |= node->needs;
+      cheap |= node->is_cheap ? node->makes : 0;
+      discarded |= plan_node_discards (node) && (again >> i & 1) ? node->makes : 0;
+      made_again |= node->is_cheap || (again >> i & 1) ? node->makes : 0;
+    }
+  /* A cheap node runs again, so what it reads is needed, too. */
+  for (guint i = self->n_nodes; i-- > 0;)
+    if (self->nodes[i].is_cheap && (self->nodes[i].makes & needed))
+      needed |= self->nodes[i].reads;
+  for (guint i = 0; i < n; i++)
+    {
+      const PlanNode *node = &self->nodes[i];
+      const gboolean is_again = again >> i & 1;
+      const PlanValueSet main = plan_value_bit (node->out) | plan_value_bit (node->col);
+      if (is_again || (node->is_cheap && (main & needed)))
+        kept |= node->reads & ~made_again;
+      if (!is_again)
+        kept |= node->needs & ~cheap & ~discarded & ~(sizes->per_op ? made_again : 0);
+      kept |= plan_value_bit (node->saved);
+    }
+  return kept;
+}
+
+gboolean
+plan_node_is_product (const PlanNode *node)
+{
+  return node->kind == PLAN_NODE_LINEAR || node->kind == PLAN_NODE_EXPERT_LINEAR;
+}
+
+gboolean
+plan_node_discards (const PlanNode *node)
+{
+  return node->module == PLAN_MODULE_LATENT_UP || node->module == PLAN_MODULE_NORM
+         || node->module == PLAN_MODULE_EXPERT_ACT;
+}
+
+void
+plan_layer_list_values (PlanLayerGraph *self)
+{
+  for (guint i = 0; i < self->n_nodes; i++)
+    {
+      PlanNode *node = &self->nodes[i];
+      node->reads = plan_value_bit (node->in) | plan_value_bit (node->other)
+                    | plan_value_bit (node->latent) | plan_value_bit (node->map);
+      node->makes = plan_value_bit (node->out) | plan_value_bit (node->stats)
+                    | plan_value_bit (node->col) | plan_value_bit (node->saved)
+                    | plan_value_bit (node->places);
+      node->needs = needs (node);
+    }
+}
