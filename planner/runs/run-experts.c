@@ -209,7 +209,9 @@ plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
   const gboolean is_flex
       = type ? g_str_equal (type, "flex") : plan_run_row_is (self, PLAN_RUN_FAMILY, "deepseek");
   g_autofree char *fusion = plan_run_row_known (self, "moe_router_fusion");
-  if (fusion && !plan_set (&self->plan, "moe_router_fusion", fusion, error))
+  g_autofree char *overlap = plan_run_row_known (self, "ep_overlap");
+  if ((fusion && !plan_set (&self->plan, "moe_router_fusion", fusion, error))
+      || (overlap && !plan_set (&self->plan, "ep_overlap", overlap, error)))
     return FALSE;
   if (more)
     plan_run_row_skip (self, "experts in mxfp8: their recipe has since %s: %s",

@@ -42,8 +42,8 @@ find_section (GKeyFile *file, const PlanRunRow *row)
   return NULL;
 }
 
-/* The value of `key.what` in a section: a fact about one GPU, or one release, alone. NULL: there is
- * none. The caller frees. */
+/* The value of `key.what` in a section: a fact about one GPU, one release, or one release on one
+ * GPU alone. NULL: there is none. The caller frees. */
 static char *
 known_of (GKeyFile *file, const char *section, const char *key, const char *what)
 {
@@ -57,9 +57,14 @@ plan_run_row_known (const PlanRunRow *self, const char *key)
   static GOnce once = G_ONCE_INIT;
   GKeyFile *file = g_once (&once, read_known, NULL);
   g_autofree char *section = find_section (file, self);
-  char *value = section ? known_of (file, section, key, self->cell[PLAN_RUN_GPU]) : NULL;
+  const char *const gpu = self->cell[PLAN_RUN_GPU], *const release
+                                                    = self->cell[PLAN_RUN_STACK_DATE];
+  g_autofree char *both = g_strjoin (".", gpu ? gpu : "", release, NULL);
+  char *value = section ? known_of (file, section, key, both) : NULL;
   if (section && !value)
-    value = known_of (file, section, key, self->cell[PLAN_RUN_STACK_DATE]);
+    value = known_of (file, section, key, gpu);
+  if (section && !value)
+    value = known_of (file, section, key, release);
   if (section && !value)
     value = g_key_file_get_string (file, section, key, NULL);
   char *source = value ? strchr (value, '#') : NULL;

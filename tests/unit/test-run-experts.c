@@ -125,7 +125,9 @@ static const struct
   { "awsep-001", NULL,
     "pp=8 pp_last_layers=5 !vpp= ep=32 !moe_imbalance= !etp= !moe_router_fusion=",
     "dealt out as Megatron-Bridge's recipe does" },
-  { "bridge-0351", NULL, "pp=8 vpp=4 pp_last_short=2 pp_count_embedding=on tp=2 !etp=", NULL },
+  { "bridge-0351", NULL,
+    "pp=8 vpp=4 pp_last_short=2 pp_count_embedding=on tp=2 ep_overlap=on !etp=", NULL },
+  { "bridge-0167", NULL, "pp=8 vpp=4 ep=32 tp=2 param_gather=fp8 ep_overlap=on", NULL },
 };
 
 START_TEST (row_is_a_plan)
