@@ -329,7 +329,7 @@ START_TEST (rows_move_as_the_cpus)
 
   sort_by_routes (&by, rand);
   const gint64 sorted = by.ranks * by.room;
-  const gint64 dims[] = { by.rows, sorted, cols, by.entries };
+  const gint64 dims[] = { by.rows, sorted, cols, by.entries, by.rows * by.experts };
   draw_operand (&in, format, COMPARE_BITS, by.rows * cols, rand);
   draw_operand (&out, format, COMPARE_SMALL, sorted * cols, rand);
   draw_operand (&back, format, COMPARE_SMALL, by.rows * cols, rand);

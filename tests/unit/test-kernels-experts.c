@@ -487,7 +487,7 @@ START_TEST (rows_are_sorted_and_come_back)
   const gint64 rows = between (rand, 1, 20), experts = between (rand, 1, 9);
   const gint64 topk = between (rand, 1, (gint32)experts), cols = between (rand, 1, 600);
   const gint64 sorted = rows * topk, entries = PLAN_ROW_MAP_HEAD + 2 * sorted + experts;
-  const gint64 dims[] = { rows, sorted, cols, entries };
+  const gint64 dims[] = { rows, sorted, cols, entries, rows * experts };
   const gint64 map_dims[] = { rows, experts, 1, entries };
   const PlanDtype format = format_of (_i);
   g_auto (Tensor) routes = random_routes (rand, rows, experts, topk);
@@ -573,7 +573,7 @@ typedef struct
 static Rank
 begin_rank (GRand *rand, const Sizes *s)
 {
-  const gint64 dims[] = { ROWS, s->sorted, COLS, s->entries },
+  const gint64 dims[] = { ROWS, s->sorted, COLS, s->entries, ROWS * s->experts },
                map_dims[] = { ROWS, s->experts, s->n, s->entries };
   const PlanDtype f = PLAN_DTYPE_FP32, i = PLAN_DTYPE_I32;
   const guint64 sorted = (guint64)s->sorted;
@@ -599,7 +599,7 @@ begin_rank (GRand *rand, const Sizes *s)
 static void
 end_rank (Rank *ranks, gint64 r, const Sizes *s)
 {
-  const gint64 dims[] = { s->sorted, s->rows, COLS, s->sort_entries },
+  const gint64 dims[] = { s->sorted, s->rows, COLS, s->sort_entries, s->sorted },
                map_dims[] = { s->sorted, s->each, s->n, s->sort_entries };
   Rank *self = &ranks[r];
   exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came), G_STRUCT_OFFSET (Rank, out), 0,
