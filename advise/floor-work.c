@@ -355,7 +355,7 @@ serial_again_ns (const PlanSchedule *schedule, const SimCost *cost, guint begin,
   return walk.total_ns - before_ns;
 }
 
-/* Divides what is the same for each of `n`, and rounds down. */
+/* Divides the work of `n` equal micro batches by their number, rounding down. */
 static void
 divide (AdviseFloorWork *work, gint64 n)
 {

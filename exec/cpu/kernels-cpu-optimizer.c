@@ -203,7 +203,8 @@ find_largest (gpointer data, guint64 part, guint worker)
   exec_pool_unlock ();
 }
 
-/* Rounds the weights to operand `out`, where it exists, from what is stored of them. */
+/* Casts the updated weights, as they were stored, to the format of operand `out`, if the op has it.
+ */
 static void
 round_main (const ExecArgs *args, guint out, guint64 at, guint64 n)
 {

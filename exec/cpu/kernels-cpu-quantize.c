@@ -416,7 +416,8 @@ PLAN_SAME_REF (QUANTIZE, SWIGLU_QUANTIZE, amax);
 PLAN_SAME_REF (QUANTIZE, SWIGLU_BWD_QUANTIZE, in);
 PLAN_SAME_REF (QUANTIZE, SWIGLU_BWD_QUANTIZE, amax);
 
-/* Also for ops that make what they quantise, by a given scale or by scales of blocks. */
+/* QUANTIZE, and the SwiGLU ops that quantise their own output (SWIGLU_QUANTIZE and its gradient),
+ * which have a given scale or scales of blocks. */
 void
 exec_cpu_quantize (const ExecArgs *args)
 {

@@ -51,7 +51,8 @@ step_weight (const Adam &adam, const ExecCudaVarying &step, float weight, float 
   return weight - step.lr * (update + adam.weight_decay * weight);
 }
 
-/* Stores a weight, and what it reads back as, rounded once more, in `out`, if there is one. */
+/* Stores an updated weight in `main`. `out`, if the op has it, gets the stored value, which is
+ * rounded again, to the format of `out`. */
 __device__ inline void
 write_weight (const Array &main, const Array &out, uint64_t at, unsigned n, const Piece &weight)
 {

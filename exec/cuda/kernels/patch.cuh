@@ -87,8 +87,8 @@ struct Stored
   }
 };
 
-/* A matrix that is made, of which Made::row makes a piece. What it is made of is in bf16 and in
- * whole pieces: for other formats there would not be enough registers. */
+/* A matrix that is computed while it is quantised: Made::row computes a piece of it. Its inputs are
+ * in bf16 and in whole pieces, since other formats would need more registers than there are. */
 template <typename Made> struct Passing
 {
   static const bool is_made = true;
