@@ -528,8 +528,8 @@ raise_max (uint32_t *max, uint32_t own)
 }
 
 /* Largest magnitude of a kernel's output, for the op that quantises this output next. `asked` is
- * where the magnitude goes, or NULL if no op wants it. Rounding keeps the order of numbers, so the largest is
- * rounded once, at the end. All threads of the block must call raise_stored. */
+ * where the magnitude goes, or NULL if no op wants it. Rounding keeps the order of numbers, so the
+ * largest is rounded once, at the end. All threads of the block must call raise_stored. */
 __device__ inline void
 find_stored (const uint32_t *asked, unsigned n, const Piece &piece, uint32_t *own)
 {
