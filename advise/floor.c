@@ -511,13 +511,23 @@ even_floor_ns (AdviseFloors *self, const Plan *resolved)
   return resolved->value[PLAN_VPP] == 1 ? filled_ns (chain, n, stages) : n * chain / stages;
 }
 
-/* Lower bound of a step's time. The even share is found first, since it is cheap. No stage stands
- * for others where a layout says what each holds (pp_layout). */
+/* Whether the passes of a pipeline's stages say nothing of its step. No stage stands for others
+ * where a layout says what each holds (pp_layout). Where rows of experts travel beside another pass
+ * (ep_overlap), passes without virtual stages wait for rows that those of the plan do not wait
+ * for. */
+static gboolean
+hides_stages (const Plan *resolved)
+{
+  return resolved->value[PLAN_PP_LAYOUT] != PLAN_UNSET
+         || resolved->value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON;
+}
+
+/* Lower bound of a step's time. The even share is found first, since it is cheap. */
 static gint64
 floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
 {
   const gint64 stages = resolved->value[PLAN_PP], even = even_floor_ns (self, resolved);
-  if (stages == 1 || even > enough_ns || resolved->value[PLAN_PP_LAYOUT] != PLAN_UNSET)
+  if (stages == 1 || even > enough_ns || hides_stages (resolved))
     return even;
   return MAX (even, runs_ahead (self, resolved) ? hostless_floor_ns (self, resolved)
                                                 : pipeline_floor_ns (self, resolved, FALSE));
@@ -638,7 +648,7 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
   if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || !reduces_alike (resolved)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
-  if (resolved->value[PLAN_PP] > 1 && resolved->value[PLAN_PP_LAYOUT] != PLAN_UNSET)
+  if (resolved->value[PLAN_PP] > 1 && hides_stages (resolved))
     return 0;
   if (resolved->value[PLAN_PP] > 1)
     return MAX (once_floor_ns (self, resolved), runs_ahead (self, resolved)

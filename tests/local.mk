@@ -130,6 +130,7 @@ short_tests = \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-floor.tap \
   %D%/prop/prop-fold.tap \
+  %D%/prop/prop-combined.tap \
   %D%/prop/prop-kinds.tap \
   %D%/prop/prop-model-text.tap \
   %D%/prop/prop-footprint.tap \

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ep_overlap: tokens of one micro batch travel while another one computes. The forward pass of each
- * micro batch runs beside the backward pass of the one before, layer by layer: the first layer
- * forward beside the last one backward (Megatron-LM's combined_1f1b.py 35-135 and
- * model_chunk_schedule_plan.py 236-303 at d98e8a64). The first forward pass and the last backward
- * pass run alone.
+/* ep_overlap: tokens of one micro batch travel while another one computes. A forward pass of one
+ * micro batch runs beside a backward pass of an earlier one, layer by layer: the first layer
+ * forward beside the last one backward (Megatron-LM's combined_1f1b.py 35-310 and
+ * model_chunk_schedule_plan.py 236-303, 540-610 at d98e8a64). Of the passes with more layers, the
+ * last ones run alone.
+ *
+ * Without a pipeline the earlier micro batch is the one before; the first forward pass and the last
+ * backward pass of a step run alone. In an interleaved pipeline the two passes are those of a turn,
+ * and passes before and after the turns run alone; see lower-interleaved.c.
  *
  * A layer with experts has four parts: all up to the rows that are sent; sending them; the experts;
  * sending rows back, and what joins the layer's output. The second and the fourth run on a stream
@@ -28,14 +32,15 @@ enum
   N_WAYS
 };
 
-typedef struct
+struct _PlanLowerPair
 {
   PlanLower *lower;
-  PlanLayerPass pass[N_WAYS];
+  PlanLayerPass pass[N_WAYS]; /* through the layer at hand */
+  PlanStage here[N_WAYS];
   gint64 micro_batch[N_WAYS];
   gboolean is_away[N_WAYS]; /* its rows are being sent on the stream of experts */
   GArray *owed[N_WAYS];     /* see PlanLowerCombined */
-} Combined;
+};
 
 /* The parts of a layer, each as the number of nodes before it, and the number of all nodes. A layer
  * without experts has two parts and sends nothing. */
@@ -78,9 +83,10 @@ ready (const PlanLower *lower, guint way)
 }
 
 static void
-turn_to (Combined *self, guint way)
+turn_to (PlanLowerPair *self, guint way)
 {
   PlanLower *lower = self->lower;
+  lower->now.here = self->here[way];
   lower->now.row = self->micro_batch[way] % lower->rows;
   lower->now.is_first_micro_batch = self->micro_batch[way] == 0;
   lower->now.is_backward = way == BACK;
@@ -88,7 +94,7 @@ turn_to (Combined *self, guint way)
 
 /* Makes compute wait for the rows that were sent for a pass. */
 static void
-arrive (Combined *self, guint way)
+arrive (PlanLowerPair *self, guint way)
 {
   turn_to (self, way);
   if (self->is_away[way])
@@ -97,7 +103,7 @@ arrive (Combined *self, guint way)
 }
 
 static void
-go (Combined *self, guint way, guint end)
+go (PlanLowerPair *self, guint way, guint end)
 {
   if (way == AHEAD)
     plan_layer_go_forward (&self->pass[way], end);
@@ -106,14 +112,14 @@ go (Combined *self, guint way, guint end)
 }
 
 static void
-mark_ready (Combined *self, guint way)
+mark_ready (PlanLowerPair *self, guint way)
 {
   plan_lower_emit (self->lower, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL,
                    ready (self->lower, way));
 }
 
 static void
-compute (Combined *self, guint way, guint end)
+compute (PlanLowerPair *self, guint way, guint end)
 {
   arrive (self, way);
   go (self, way, end);
@@ -121,7 +127,7 @@ compute (Combined *self, guint way, guint end)
 }
 
 static void
-travel (Combined *self, guint way, guint end)
+travel (PlanLowerPair *self, guint way, guint end)
 {
   PlanLower *lower = self->lower;
   if (self->pass[way].at == end)
@@ -133,80 +139,158 @@ travel (Combined *self, guint way, guint end)
   self->is_away[way] = TRUE;
 }
 
-/* Lowers one layer forward and one backward (TransformerLayerSchedulePlan.run). */
-static void
-combine_layers (Combined *self, gint64 ahead, gint64 back)
+/* Begins a layer's backward pass, up to its experts. */
+static Parts
+begin_back (PlanLowerPair *self, gint64 layer)
 {
   PlanLower *lower = self->lower;
-  const PlanLowerUnit to = { .loop = -1, .offset = (gint32)ahead };
-  const PlanLowerUnit from = { .loop = -1, .offset = (gint32)back };
-  const PlanLowerKeep keep = plan_lower_keep (lower, ahead), kept = plan_lower_keep (lower, back);
-  const Parts f = parts_of (&lower->graphs->of[keep.kind]);
-  const Parts b = parts_of (&lower->graphs->of[kept.kind]);
-  const gboolean delays = ON (lower, EP_DELAY_WGRAD);
+  const PlanLowerUnit from = { .loop = -1, .offset = (gint32)layer };
+  const PlanLowerKeep keep = plan_lower_keep (lower, layer);
+  const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
   turn_to (self, BACK);
-  plan_layer_begin_backward (&self->pass[BACK], lower, from, kept);
-  self->pass[BACK].layer.delays = delays;
-  travel (self, BACK, b.back);
+  plan_layer_begin_backward (&self->pass[BACK], lower, from, keep);
+  self->pass[BACK].layer.delays = ON (lower, EP_DELAY_WGRAD);
+  travel (self, BACK, parts.back);
+  return parts;
+}
+
+/* Begins a layer's forward pass, up to the rows that are sent. */
+static Parts
+begin_ahead (PlanLowerPair *self, gint64 layer)
+{
+  PlanLower *lower = self->lower;
+  const PlanLowerUnit to = { .loop = -1, .offset = (gint32)layer };
+  const PlanLowerKeep keep = plan_lower_keep (lower, layer);
+  const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
   arrive (self, AHEAD);
   plan_lower_await_unit (lower, to, 0);
   plan_layer_begin_forward (&self->pass[AHEAD], lower, to, keep);
-  compute (self, AHEAD, f.sent);
-  compute (self, BACK, b.experts);
-  if (f.waits)
-    plan_lower_emit (lower, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
-                     PLAN_WAITS (ready (lower, AHEAD)), PLAN_REF_NONE);
-  travel (self, AHEAD, f.experts);
+  compute (self, AHEAD, parts.sent);
+  return parts;
+}
+
+/* Completes the weight gradients of the layer at hand, which may have been delayed. */
+static void
+end_back (PlanLowerPair *self)
+{
   turn_to (self, BACK);
-  plan_layer_catch_up (&self->pass[BACK]);
-  self->pass[BACK].layer.delays = delays;
-  travel (self, BACK, b.sent);
-  compute (self, AHEAD, f.back);
-  travel (self, AHEAD, f.all);
-  compute (self, BACK, 0);
   plan_layer_catch_up (&self->pass[BACK]);
   plan_layer_end_backward (&self->pass[BACK]);
 }
 
+/* Lowers one layer forward and one backward (TransformerLayerSchedulePlan.run), or either alone
+ * where the other pass has no layer left. */
 static void
-combine (Combined *self, gint64 micro_batch)
+combine_layers (PlanLowerPair *self, gint64 i)
 {
   PlanLower *lower = self->lower;
-  const gint64 layers = lower->stage.layers;
-  self->micro_batch[AHEAD] = micro_batch + 1;
-  self->micro_batch[BACK] = micro_batch;
+  const PlanStage *ahead = &self->here[AHEAD], *back = &self->here[BACK];
+  const gboolean goes_ahead = i < ahead->layers, goes_back = i < back->layers;
+  const Parts b
+      = goes_back ? begin_back (self, back->first + back->layers - 1 - i) : (Parts){ .all = 0 };
+  const Parts f = goes_ahead ? begin_ahead (self, ahead->first + i) : (Parts){ .all = 0 };
+  if (goes_back)
+    compute (self, BACK, b.experts);
+  if (f.waits)
+    plan_lower_emit (lower, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                     PLAN_WAITS (ready (lower, AHEAD)), PLAN_REF_NONE);
+  if (goes_ahead)
+    travel (self, AHEAD, f.experts);
+  if (goes_back)
+    {
+      turn_to (self, BACK);
+      plan_layer_catch_up (&self->pass[BACK]);
+      self->pass[BACK].layer.delays = ON (lower, EP_DELAY_WGRAD);
+      travel (self, BACK, b.sent);
+    }
+  if (goes_ahead)
+    {
+      compute (self, AHEAD, f.back);
+      travel (self, AHEAD, f.all);
+    }
+  if (goes_back)
+    compute (self, BACK, 0);
+  if (i + 1 < back->layers)
+    end_back (self);
+}
+
+PlanLowerPair *
+plan_lower_begin_pair (PlanLower *lower, PlanStagePass ahead, PlanStagePass back)
+{
+  PlanLowerPair *self = g_new0 (PlanLowerPair, 1);
+  const PlanStagePass of[N_WAYS] = { ahead, back };
+  self->lower = lower;
+  for (guint way = 0; way < N_WAYS; way++)
+    {
+      self->here[way] = plan_stage_virtual (&lower->stage, of[way].virtual_stage);
+      self->micro_batch[way] = of[way].micro_batch;
+      self->owed[way] = g_array_new (FALSE, FALSE, sizeof (PlanRef));
+    }
   turn_to (self, AHEAD);
   plan_lower_begin_forward (lower);
   turn_to (self, BACK);
   plan_lower_begin_backward (lower);
   mark_ready (self, BACK);
+  return self;
+}
+
+void
+plan_lower_pair_layers (PlanLowerPair *self)
+{
+  PlanLower *lower = self->lower;
   lower->combined.is_now = TRUE;
-  for (gint64 l = 0; l < layers; l++)
-    combine_layers (self, l, layers - 1 - l);
+  for (gint64 i = 0; i < MAX (self->here[AHEAD].layers, self->here[BACK].layers); i++)
+    combine_layers (self, i);
   lower->combined.is_now = FALSE;
   arrive (self, AHEAD);
+}
+
+void
+plan_lower_end_pair (PlanLowerPair *self)
+{
+  PlanLower *lower = self->lower;
+  if (self->here[BACK].layers > 0)
+    end_back (self);
+  turn_to (self, AHEAD);
   plan_lower_end_forward (lower);
   turn_to (self, BACK);
   plan_lower_end_backward (lower);
+  for (guint way = 0; way < N_WAYS; way++)
+    g_array_unref (self->owed[way]);
+  g_free (self);
+}
+
+void
+plan_lower_pair (PlanLower *self, PlanStagePass ahead, PlanStagePass back)
+{
+  PlanLowerPair *pair = plan_lower_begin_pair (self, ahead, back);
+  plan_lower_pair_layers (pair);
+  plan_lower_end_pair (pair);
+}
+
+static void
+combine (PlanLower *lower, gint64 micro_batch)
+{
+  plan_lower_pair (lower, (PlanStagePass){ .micro_batch = micro_batch + 1 },
+                   (PlanStagePass){ .micro_batch = micro_batch });
 }
 
 /* The first combined pair of passes is lowered by itself: its gradients are not added to others
  * yet. The others are a repeat of two pairs, as activations lie in two rows. */
 static void
-combine_all (Combined *self, gint64 n)
+combine_all (PlanLower *lower, gint64 n)
 {
-  PlanLower *lower = self->lower;
   for (gint64 i = 0; i < n;)
     {
       const gint64 rounds = (n - i) / lower->rows;
       if (i == 0 || rounds < 2)
         {
-          combine (self, i++);
+          combine (lower, i++);
           continue;
         }
       const PlanLowerUnit round = plan_lower_begin_repeat (lower, "m", 0, rounds, 1);
       for (gint64 k = 0; k < lower->rows; k++)
-        combine (self, i + k);
+        combine (lower, i + k);
       plan_lower_end_units (lower, round);
       i += rounds * lower->rows;
     }
@@ -238,19 +322,12 @@ void
 plan_lower_combined (PlanLower *self)
 {
   const gint64 n = self->place.micro_batches;
-  Combined *combined = g_new0 (Combined, 1);
-  g_autoptr (GArray) ahead = g_array_new (FALSE, FALSE, sizeof (PlanRef));
-  g_autoptr (GArray) back = g_array_new (FALSE, FALSE, sizeof (PlanRef));
-  combined->lower = self;
-  combined->owed[AHEAD] = ahead;
-  combined->owed[BACK] = back;
   self->now.row = 0;
   self->now.is_first_micro_batch = TRUE;
   plan_lower_forward (self);
-  combine_all (combined, n - 1);
-  combined->micro_batch[BACK] = n - 1;
-  turn_to (combined, BACK);
+  combine_all (self, n - 1);
+  self->now.row = (n - 1) % self->rows;
+  self->now.is_first_micro_batch = n == 1;
   plan_lower_backward (self, TRUE);
   self->now.row = 0;
-  g_free (combined);
 }

@@ -18,6 +18,7 @@
 
 #include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-combined.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
@@ -37,6 +38,7 @@ typedef struct
   gint64 ahead;  /* forward passes before the first backward pass */
   gboolean reduces_beside;
   gboolean *is_reducing; /* by virtual stage: its reductions have been started */
+  guint n_reducing;      /* number of these */
   Sent output, gradient; /* the last ones sent by a forward and by a backward pass */
   gboolean gathers;      /* in batches: gathers were begun that the host has not waited for */
   /* By virtual stage, where not all are gathered at the same time: its weights are gathered or
@@ -156,28 +158,13 @@ drop (Interleaved *self, Sent *sent, PlanTrade trade)
   sent->is_kept = FALSE;
 }
 
-/* Finds the pass whose input is received after pass `at`: usually the next one. On the stage that
- * closes the ring (the first one forward, the last one backward) it is a pass of the micro batch
- * that passed here pp - 1 passes earlier: the other end sends it now, for the next virtual stage.
- * `out_place` is the place of the pass that sends it. FALSE: nothing is received. */
 static gboolean
 find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *out_pass,
                gint64 *out_place)
 {
-  const PlanLower *lower = self->lower;
-  const gboolean is_end = is_backward ? lower->stage.has_head : lower->stage.has_embedding;
-  const gint64 last = is_backward ? 0 : lower->stage.n_virtual - 1;
-  const gint64 from = is_end ? at - (lower->plan->value[PLAN_PP] - 1) : at + 1;
-  if (from < 0 || from >= self->passes)
-    return FALSE;
-  *out_pass = pass_at (self, from, is_backward);
-  *out_place = from;
-  if (!is_end)
-    return TRUE;
-  if (out_pass->virtual_stage == last)
-    return FALSE;
-  out_pass->virtual_stage += is_backward ? -1 : 1;
-  return TRUE;
+  const PlanLowerRanks *here = &self->lower->place;
+  return plan_stage_received (self->lower->plan, here->stage_number, here->micro_batches, at,
+                              is_backward, out_pass, out_place);
 }
 
 /* Whether the pass is one of those before the first backward pass, or after the last forward pass,
@@ -323,18 +310,6 @@ gather_all (PlanLower *lower)
   lower->now.is_gathered = TRUE;
 }
 
-/* The virtual stage of pass `n` of a stage, forward and backward passes counted together. */
-static gint64
-virtual_stage_of (const Interleaved *self, gint64 n)
-{
-  const gint64 turns = self->passes - self->ahead, i = n - self->ahead;
-  if (i < 0)
-    return pass_at (self, n, FALSE).virtual_stage;
-  if (i < 2 * turns)
-    return pass_at (self, i % 2 == 0 ? self->ahead + i / 2 : i / 2, i % 2 == 1).virtual_stage;
-  return pass_at (self, n - self->passes, TRUE).virtual_stage;
-}
-
 /* Before a pass: drops the weights of virtual stages that are not among the next ones, starts
  * gathering those of the next ones, and waits for its own. */
 static void
@@ -351,7 +326,9 @@ prepare_weights (Interleaved *self, gint64 at, gboolean is_backward)
   for (gint64 i = n; i < 2 * self->passes && n_next < MOST_WHOLE; i++)
     {
       gboolean is_known = FALSE;
-      next[n_next] = virtual_stage_of (self, i);
+      next[n_next] = plan_stage_nth_pass (lower->plan, lower->place.stage_number,
+                                          lower->place.micro_batches, i)
+                         .virtual_stage;
       for (guint k = 0; k < n_next; k++)
         is_known = is_known || next[k] == next[n_next];
       n_next += is_known ? 0 : 1;
@@ -379,13 +356,18 @@ prepare_weights (Interleaved *self, gint64 at, gboolean is_backward)
 
 /* --- passes ----------------------------------------------------------------------------------- */
 
+static gboolean
+is_awaited (const PlanLower *lower)
+{
+  return lower->stack->pipeline.trades == PLAN_TRADES_AWAITED;
+}
+
+/* What comes before a forward pass and after it. */
 static void
-forward (Interleaved *self, gint64 at)
+prepare_forward (Interleaved *self, gint64 at)
 {
   PlanLower *lower = self->lower;
   const PlanStagePass pass = pass_at (self, at, FALSE);
-  const gboolean is_ahead = at < self->ahead && !is_overlapped_end (self, at, FALSE);
-  const gboolean is_awaited = lower->stack->pipeline.trades == PLAN_TRADES_AWAITED;
   prepare_weights (self, at, FALSE);
   if (is_traded (lower, PLAN_TRADE_INPUT, pass))
     await (lower, PLAN_TRADE_INPUT, pass);
@@ -394,18 +376,35 @@ forward (Interleaved *self, gint64 at)
   if (takes_early (self, at, FALSE))
     take (self, at, FALSE);
   gather_ahead (self, at);
-  set_pass (lower, pass);
-  lower->now.is_first_micro_batch = pass.micro_batch == 0;
-  plan_lower_pass (lower, FALSE, FALSE);
+}
+
+static void
+finish_forward (Interleaved *self, gint64 at)
+{
+  PlanLower *lower = self->lower;
+  const PlanStagePass pass = pass_at (self, at, FALSE);
+  const gboolean is_ahead = at < self->ahead && !is_overlapped_end (self, at, FALSE);
   drop (self, &self->output, PLAN_TRADE_OUTPUT);
   exchange (self, at, FALSE);
   self->output = (Sent){ .pass = pass,
                          .is_kept = is_traded (lower, PLAN_TRADE_OUTPUT, pass),
-                         .is_awaited = is_ahead || is_awaited };
+                         .is_awaited = is_ahead || is_awaited (lower) };
   if (self->output.is_kept && self->output.is_awaited)
     await (lower, PLAN_TRADE_OUTPUT, pass);
-  if (is_ahead || (is_awaited && at < self->ahead))
+  if (is_ahead || (is_awaited (lower) && at < self->ahead))
     drop (self, &self->output, PLAN_TRADE_OUTPUT);
+}
+
+/* Lowers a pass by itself. */
+static void
+pass_alone (Interleaved *self, gint64 at, gboolean is_backward)
+{
+  PlanLower *lower = self->lower;
+  const PlanStagePass pass = pass_at (self, at, is_backward);
+  set_pass (lower, pass);
+  lower->now.is_first_micro_batch = pass.micro_batch == 0;
+  plan_lower_pass (lower, is_backward,
+                   is_backward && pass.micro_batch + 1 == lower->place.micro_batches);
 }
 
 static void
@@ -414,6 +413,7 @@ reduce (Interleaved *self, gint64 virtual_stage)
   if (!self->reduces_beside || self->is_reducing[virtual_stage])
     return;
   self->is_reducing[virtual_stage] = TRUE;
+  self->n_reducing++;
   self->lower->now.here = plan_stage_virtual (&self->lower->stage, virtual_stage);
   plan_lower_reduce_here (self->lower);
 }
@@ -431,19 +431,22 @@ reduce_behind (Interleaved *self, gint64 at)
     reduce (self, pass.virtual_stage);
 }
 
+/* What comes before a backward pass and after it. */
 static void
-backward (Interleaved *self, gint64 at, gboolean is_alone)
+prepare_backward (Interleaved *self, gint64 at)
+{
+  prepare_weights (self, at, TRUE);
+  if (is_traded (self->lower, PLAN_TRADE_OUTPUT_GRADIENT, pass_at (self, at, TRUE)))
+    await (self->lower, PLAN_TRADE_OUTPUT_GRADIENT, pass_at (self, at, TRUE));
+  if (takes_early (self, at, TRUE))
+    take (self, at, TRUE);
+}
+
+static void
+finish_backward (Interleaved *self, gint64 at)
 {
   PlanLower *lower = self->lower;
   const PlanStagePass pass = pass_at (self, at, TRUE);
-  prepare_weights (self, at, TRUE);
-  if (is_traded (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass))
-    await (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass);
-  if (takes_early (self, at, TRUE))
-    take (self, at, TRUE);
-  set_pass (lower, pass);
-  lower->now.is_first_micro_batch = pass.micro_batch == 0;
-  plan_lower_pass (lower, TRUE, pass.micro_batch + 1 == lower->place.micro_batches);
   reduce_behind (self, at);
   drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
   exchange (self, at, TRUE);
@@ -455,8 +458,39 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
     }
   self->gradient
       = (Sent){ .pass = pass, .is_kept = is_traded (lower, PLAN_TRADE_INPUT_GRADIENT, pass) };
-  if (is_alone && !is_overlapped_end (self, at, TRUE))
+  if (at >= self->passes - self->ahead && !is_overlapped_end (self, at, TRUE))
     drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
+}
+
+static void
+forward (Interleaved *self, gint64 at)
+{
+  prepare_forward (self, at);
+  pass_alone (self, at, FALSE);
+  finish_forward (self, at);
+}
+
+static void
+backward (Interleaved *self, gint64 at)
+{
+  prepare_backward (self, at);
+  pass_alone (self, at, TRUE);
+  finish_backward (self, at);
+}
+
+/* A forward and a backward pass beside each other (ep_overlap). Both leave the stage before weight
+ * gradients that were delayed, and before the loss. */
+static void
+combined (Interleaved *self, gint64 ahead, gint64 back)
+{
+  prepare_forward (self, ahead);
+  prepare_backward (self, back);
+  PlanLowerPair *pair = plan_lower_begin_pair (self->lower, pass_at (self, ahead, FALSE),
+                                               pass_at (self, back, TRUE));
+  plan_lower_pair_layers (pair);
+  finish_forward (self, ahead);
+  finish_backward (self, back);
+  plan_lower_end_pair (pair);
 }
 
 /* --- in batches ------------------------------------------------------------------------------- */
@@ -476,26 +510,13 @@ typedef struct
   gint64 place[PLAN_N_TRADES];
 } Batch;
 
-/* Names the batch in which the neighbour has an exchange, from the place of the pass that sends it;
- * only equality and order matter. A stage has one batch for each forward pass and for each backward
- * pass, but those of a turn share one; a gradient that no forward pass is left for has its own. */
+/* The batch in which the neighbour has an exchange. */
 static gint64
-batch_of_neighbour (const Interleaved *self, PlanTrade trade, gint64 place)
+batch_of_neighbour (const Interleaved *self, gboolean is_next, gboolean is_backward, gint64 place)
 {
-  const PlanLower *lower = self->lower;
-  const gint64 stages = lower->plan->value[PLAN_PP], number = lower->place.stage_number;
-  const gboolean is_next = is_with_next (trade);
-  const gint64 other = (number + (is_next ? 1 : stages - 1)) % stages;
-  const gint64 ahead = plan_stage_warm_up (lower->plan, other, lower->place.micro_batches);
-  const gboolean is_ring = (is_next ? other : number) == 0;
-  const gboolean is_forward = trade == PLAN_TRADE_INPUT || trade == PLAN_TRADE_OUTPUT;
-  const gint64 later
-      = is_ring ? stages - 1 : -1; /* passes from a pass's own batch to the receipt */
-  if (is_forward)
-    return 2 * (is_next ? place + later : place);
-  if (!is_next && !is_ring && place == 0 && ahead == self->passes)
-    return 2 * self->passes - 1;
-  return 2 * (ahead + (is_next ? place : place + later));
+  const PlanLowerRanks *here = &self->lower->place;
+  return plan_stage_batch_there (self->lower->plan, here->stage_number, here->micro_batches,
+                                 is_next, is_backward, place);
 }
 
 /* Exchanges with one neighbour: what leaves and what comes is one trade if it is in one batch
@@ -509,8 +530,8 @@ trade_with (Interleaved *self, const Batch *batch, gboolean is_next)
   const gint64 count = lower->sizes->split_rows * lower->model->hidden;
   const PlanTrade forward = is_next ? PLAN_TRADE_OUTPUT : PLAN_TRADE_INPUT;
   const PlanTrade backward = is_next ? PLAN_TRADE_OUTPUT_GRADIENT : PLAN_TRADE_INPUT_GRADIENT;
-  const gint64 first = batch_of_neighbour (self, forward, batch->place[forward]),
-               second = batch_of_neighbour (self, backward, batch->place[backward]);
+  const gint64 first = batch_of_neighbour (self, is_next, FALSE, batch->place[forward]),
+               second = batch_of_neighbour (self, is_next, TRUE, batch->place[backward]);
   const gboolean has_both = batch->has[forward] && batch->has[backward];
   const gboolean is_one = has_both && first == second;
   const PlanTrade order[] = { has_both && second < first ? backward : forward,
@@ -535,15 +556,6 @@ trade_with (Interleaved *self, const Batch *batch, gboolean is_next)
                                 PLAN_DIMS (count, peer, received == PLAN_TRADE_OUTPUT_GRADIENT),
                                 PLAN_REF_NONE, traded);
     }
-}
-
-static gboolean
-is_any_reducing (const Interleaved *self)
-{
-  for (gint64 i = 0; i < self->lower->stage.n_virtual; i++)
-    if (self->is_reducing[i])
-      return TRUE;
-  return FALSE;
 }
 
 /* Marks what a stream has begun, for the host to wait for. */
@@ -577,7 +589,7 @@ trade_batch (Interleaved *self, const Batch *batch)
         waits[n] = plan_lower_ref (lower->event.traded);
         waits[n++].offset = i;
       }
-  if (self->reduces_beside && is_any_reducing (self))
+  if (self->n_reducing > 0)
     waits[n++] = mark (lower, PLAN_STREAM_REDUCE, 0);
   if (self->gathers && lower->policy.gather_time == PLAN_GATHER_BY_STAGE)
     waits[n++] = mark (lower, PLAN_STREAM_GATHER, 1);
@@ -612,21 +624,6 @@ add_first (const Interleaved *self, PlanTrade trade, Batch *batch)
   batch->place[trade] = 0;
 }
 
-static void
-pass_in_batches (Interleaved *self, gint64 at, gboolean is_backward)
-{
-  PlanLower *lower = self->lower;
-  const PlanStagePass pass = pass_at (self, at, is_backward);
-  if (!is_backward)
-    gather_ahead (self, at);
-  set_pass (lower, pass);
-  lower->now.is_first_micro_batch = pass.micro_batch == 0;
-  plan_lower_pass (lower, is_backward,
-                   is_backward && pass.micro_batch + 1 == lower->place.micro_batches);
-  if (is_backward)
-    reduce_behind (self, at);
-}
-
 /* Runs forward passes up to the first backward pass. */
 static void
 fill_in_batches (Interleaved *self)
@@ -638,7 +635,8 @@ fill_in_batches (Interleaved *self)
   for (gint64 at = 0; at < self->ahead; at++)
     {
       batch = (Batch){ .has = { FALSE } };
-      pass_in_batches (self, at, FALSE);
+      gather_ahead (self, at);
+      pass_alone (self, at, FALSE);
       add_to_batch (self, at, FALSE, &batch);
       if (at + 1 == self->ahead && self->ahead < self->passes)
         add_first (self, PLAN_TRADE_OUTPUT_GRADIENT, &batch);
@@ -655,12 +653,20 @@ static void
 turn_in_batches (Interleaved *self, gint64 forward, gint64 at)
 {
   Batch batch = { .has = { FALSE } };
-  if (forward < self->passes)
+  const gboolean has_forward = forward < self->passes;
+  const gboolean are_beside = has_forward && self->lower->combined.is_planned;
+  if (has_forward)
     {
-      pass_in_batches (self, forward, FALSE);
+      gather_ahead (self, forward);
       add_to_batch (self, forward, FALSE, &batch);
     }
-  pass_in_batches (self, at, TRUE);
+  if (are_beside)
+    plan_lower_pair (self->lower, pass_at (self, forward, FALSE), pass_at (self, at, TRUE));
+  else if (has_forward)
+    pass_alone (self, forward, FALSE);
+  if (!are_beside)
+    pass_alone (self, at, TRUE);
+  reduce_behind (self, at);
   add_to_batch (self, at, TRUE, &batch);
   trade_batch (self, &batch);
 }
@@ -671,12 +677,14 @@ static void
 take_turn (Interleaved *self, gint64 i)
 {
   if (is_in_batches (self->lower))
+    turn_in_batches (self, self->ahead + i, i);
+  else if (self->lower->combined.is_planned)
+    combined (self, self->ahead + i, i);
+  else
     {
-      turn_in_batches (self, self->ahead + i, i);
-      return;
+      forward (self, self->ahead + i);
+      backward (self, i);
     }
-  forward (self, self->ahead + i);
-  backward (self, i, FALSE);
 }
 
 /* How often the turns from `i` on recur: a repeat has as many turns as lead to the same row and the
@@ -786,6 +794,6 @@ plan_lower_interleaved (PlanLower *lower)
   take_turns (&self);
   drop (&self, &self.output, PLAN_TRADE_OUTPUT);
   for (gint64 at = self.passes - self.ahead; at < self.passes; at++)
-    backward (&self, at, TRUE);
+    backward (&self, at);
   finish (&self);
 }

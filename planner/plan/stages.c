@@ -441,13 +441,15 @@ plan_stage_is_afab (const Plan *plan)
   return plan->value[PLAN_PP_SCHEDULE] == PLAN_PP_SCHEDULE_AFAB;
 }
 
-/* When interleaved, as in Megatron-LM's schedules.py 964-977. */
+/* When interleaved, as in Megatron-LM's schedules.py 956-977. With ep_overlap the backward pass of
+ * a turn is of an earlier micro batch than its forward pass, on the last virtual stage, too. */
 gint64
 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches)
 {
   const gint64 behind = plan->value[PLAN_PP] - 1 - number, n_virtual = plan->value[PLAN_VPP];
+  const gint64 more = plan->value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON ? 1 : 0;
   const gint64 passes
-      = n_virtual > 1 ? 2 * behind + (n_virtual - 1) * plan_stage_group (plan) : behind;
+      = n_virtual > 1 ? 2 * behind + (n_virtual - 1) * plan_stage_group (plan) + more : behind;
   const gint64 all = plan_stage_passes (plan, micro_batches);
   return plan_stage_is_afab (plan) ? all : MIN (passes, all);
 }
@@ -457,6 +459,55 @@ plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches)
 {
   return MIN (plan_stage_warm_up (plan, number, micro_batches) + 1,
               plan_stage_passes (plan, micro_batches));
+}
+
+PlanStagePass
+plan_stage_nth_pass (const Plan *plan, gint64 number, gint64 micro_batches, gint64 n)
+{
+  const gint64 passes = plan_stage_passes (plan, micro_batches);
+  const gint64 ahead = plan_stage_warm_up (plan, number, micro_batches);
+  const gint64 in_turns = 2 * (passes - ahead), i = n - ahead;
+  const gboolean is_backward = i >= in_turns || (i >= 0 && i % 2 == 1);
+  const gint64 at = i < 0 ? n : i >= in_turns ? n - passes : is_backward ? i / 2 : ahead + i / 2;
+  return plan_stage_pass (plan, micro_batches, at, is_backward);
+}
+
+gboolean
+plan_stage_received (const Plan *plan, gint64 number, gint64 micro_batches, gint64 at,
+                     gboolean is_backward, PlanStagePass *out_pass, gint64 *out_place)
+{
+  const gint64 last_stage = plan->value[PLAN_PP] - 1;
+  const gboolean is_end = number == (is_backward ? last_stage : 0);
+  const gint64 last = is_backward ? 0 : plan->value[PLAN_VPP] - 1;
+  const gint64 from = is_end ? at - last_stage : at + 1;
+  if (from < 0 || from >= plan_stage_passes (plan, micro_batches))
+    return FALSE;
+  *out_pass = plan_stage_pass (plan, micro_batches, from, is_backward);
+  *out_place = from;
+  if (!is_end)
+    return TRUE;
+  if (out_pass->virtual_stage == last)
+    return FALSE;
+  out_pass->virtual_stage += is_backward ? -1 : 1;
+  return TRUE;
+}
+
+gint64
+plan_stage_batch_there (const Plan *plan, gint64 number, gint64 micro_batches, gboolean is_next,
+                        gboolean is_backward, gint64 place)
+{
+  const gint64 stages = plan->value[PLAN_PP];
+  const gint64 there = (number + (is_next ? 1 : stages - 1)) % stages;
+  const gint64 ahead = plan_stage_warm_up (plan, there, micro_batches);
+  const gint64 passes = plan_stage_passes (plan, micro_batches);
+  const gboolean is_ring = (is_next ? there : number) == 0;
+  const gint64 later
+      = is_ring ? stages - 1 : -1; /* passes from a pass's own batch to the receipt */
+  if (!is_backward)
+    return 2 * (is_next ? place + later : place);
+  if (!is_next && !is_ring && place == 0 && ahead == passes)
+    return 2 * passes - 1;
+  return 2 * (ahead + (is_next ? place : place + later));
 }
 
 /* The rows are so many groups of micro batches that a row is free again when its turn comes. A row

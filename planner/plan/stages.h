@@ -57,6 +57,24 @@ gboolean plan_stage_is_afab (const Plan *plan);
 gint64 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches);
 gint64 plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches);
 
+/* The n-th pass of an interleaved stage, forward and backward passes counted together. */
+PlanStagePass plan_stage_nth_pass (const Plan *plan, gint64 number, gint64 micro_batches, gint64 n);
+
+/* Finds the pass whose input, or gradient of its output, an interleaved stage receives after the
+ * pass at place `at`: usually the next one. On the stage that closes the ring (the first one
+ * forward, the last one backward) it is a pass of the micro batch that passed here pp - 1 passes
+ * earlier: the other end sends it now, for the next virtual stage. `out_place` is the place of the
+ * pass that sends it. FALSE: nothing is received. */
+gboolean plan_stage_received (const Plan *plan, gint64 number, gint64 micro_batches, gint64 at,
+                              gboolean is_backward, PlanStagePass *out_pass, gint64 *out_place);
+
+/* Exchanges in batches (pp_overlap=off): names the batch in which the next stage or the previous
+ * one has an exchange, from the place of the pass that sends it; only equality and order matter. A
+ * stage has one batch for each forward pass and for each backward pass, but those of a turn share
+ * one; a gradient that no forward pass is left for has its own. */
+gint64 plan_stage_batch_there (const Plan *plan, gint64 number, gint64 micro_batches,
+                               gboolean is_next, gboolean is_backward, gint64 place);
+
 /* Rows of activations, used in turns, that suffice: no micro batch comes to a row of a virtual
  * stage that an earlier one still needs. */
 gint64 plan_stage_rows (const Plan *plan, gint64 number, gint64 micro_batches);

@@ -52,6 +52,15 @@ set_order (Plan *plan, guint seed)
         = seed % 3 == 0 ? PLAN_PP_OVERLAP_OFF : PLAN_PP_OVERLAP_WARMUP_FLUSH;
 }
 
+/* How experts are split, and in some plans their rows travel beside another pass. */
+static const char *
+experts_words (GRand *rand, gboolean is_interleaved)
+{
+  static const char *const ways[]
+      = { "", "", " ep=2", " ep=2 ep_overlap=on", " ep=2 ep_overlap=on ep_delay_wgrad=on" };
+  return ways[g_rand_int_range (rand, 0, is_interleaved ? G_N_ELEMENTS (ways) : 3)];
+}
+
 /* A random plan with pipeline stages; NULL: it is not legal, or does not divide the devices. */
 static PlanCase *
 pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
@@ -109,7 +118,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       is_torch || g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
       g_str_equal (stack, "nanotron") ? ""
                                       : counts[g_rand_int_range (rand, 0, is_interleaved ? 6 : 4)],
-      model->experts > 0                             ? g_rand_boolean (rand) ? " ep=2" : ""
+      model->experts > 0                             ? experts_words (rand, is_interleaved)
       : !is_torch && pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
                                                      : "");
   Plan plan = test_plan (words);

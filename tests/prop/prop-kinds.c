@@ -442,87 +442,6 @@ START_TEST (shared_experts_go_beside_rows)
 }
 END_TEST
 
-/* The ops of a step's layers in their order, as letters: A attention, E activation of experts, X
- * rows sent while compute waits, S rows sent beside compute, w gradients of experts' weights; a and
- * e are the backward passes of A and E. */
-static char *
-letters_of (const PlanSchedule *schedule, gint64 row_elements)
-{
-  GString *text = g_string_new (NULL);
-  PlanCursor cursor;
-  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
-  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    {
-      const gboolean is_product
-          = op->kind == PLAN_OP_GROUPED_GEMM || op->kind == PLAN_OP_GROUPED_GEMM_ADD;
-      const gboolean sends = (op->kind == PLAN_OP_ALL_TO_ALL && op->dims[0] == row_elements)
-                             || op->kind == PLAN_OP_SEND_TOKENS;
-      if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
-        g_string_append_c (text, op->kind == PLAN_OP_ATTENTION ? 'A' : 'a');
-      else if (op->kind == PLAN_OP_EXPERT_ACTIVATE || op->kind == PLAN_OP_EXPERT_ACTIVATE_BWD)
-        g_string_append_c (text, op->kind == PLAN_OP_EXPERT_ACTIVATE ? 'E' : 'e');
-      else if (is_product && (op->kind == PLAN_OP_GROUPED_GEMM_ADD || op->dims[3] == 2))
-        g_string_append_c (text, 'w');
-      else if (sends)
-        g_string_append_c (text, op->stream == PLAN_STREAM_EXPERTS ? 'S' : 'X');
-    }
-  return g_string_free (text, FALSE);
-}
-
-static void
-append_times (GString *text, const char *letters, gint64 times)
-{
-  for (gint64 i = 0; i < times; i++)
-    g_string_append (text, letters);
-}
-
-/* With ep_overlap each micro batch's forward pass is interleaved with the backward pass of the one
- * before, layer by layer. In the order of their ops: gradients of rows are sent to experts,
- * attention, experts backwards, rows are sent to experts, gradients of rows come back, experts,
- * rows come back, attention backwards. Layers without experts have attention alone. */
-START_TEST (passes_are_combined_layer_by_layer)
-{
-  static const char *const dispatchers[] = { "alltoall", "deepep", "hybridep" };
-  const gboolean is_on = _i & 1, delays = _i & 2;
-  const gint64 layers = 3 + _i % 2, micro_batches = 1 + _i % 7;
-  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  g_autofree char *spec
-      = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d", (int)layers, _i % 5 == 4);
-  g_autofree char *words = g_strdup_printf (
-      "gbs=%d mbs=1 seq=256 stack=megatron strategy=optim ep=4 moe_dispatcher=%s ep_overlap=%s "
-      "ep_delay_wgrad=%s grad_accum_fusion=%s",
-      (int)(8 * micro_batches), dispatchers[_i % 3], is_on ? "on" : "off",
-      is_on && delays ? "on" : "off", _i & 4 ? "on" : "off");
-  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
-  g_autoptr (PlanCase) of = test_case (model, cluster, words);
-  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
-  const gint64 first = model->dense_layers;
-  GString *expected = g_string_new (NULL);
-  const gint64 combined = is_on ? micro_batches - 1 : 0;
-  for (gint64 m = 0; m < micro_batches - combined; m++)
-    {
-      append_times (expected, "A", first);
-      append_times (expected, "AXEX", layers - first);
-      for (gint64 pair = 0; pair < combined; pair++)
-        for (gint64 l = 0; l < layers; l++)
-          {
-            const gboolean sends = l >= first, back = layers - 1 - l >= first;
-            const char *const of_experts = delays ? "e" : "wew";
-            g_string_append_printf (expected, "%sA%s%s%s%s%s%sa", back ? "S" : "",
-                                    back ? of_experts : "", sends ? "S" : "",
-                                    back && delays ? "ww" : "", back ? "S" : "", sends ? "E" : "",
-                                    sends ? "S" : "");
-          }
-      append_times (expected, "XwewXa", layers - first);
-      append_times (expected, "a", first);
-    }
-  g_autofree char *letters = letters_of (schedule, of->graphs.sizes.sent_rows * model->hidden / 4);
-  ck_assert_msg (strcmp (letters, expected->str) == 0, "%s %s\n%s\n%s", spec, words, letters,
-                 expected->str);
-  g_string_free (expected, TRUE);
-}
-END_TEST
-
 /* Draws the experts of each token and counts what is sent: a token is sent to a rank or a node
  * once, however many of its experts are there. */
 START_TEST (tokens_are_sent_once)
@@ -780,7 +699,6 @@ main (void)
   tcase_add_loop_test (tcase, rows_are_moved_op_by_op, 0, G_N_ELEMENTS (moved));
   tcase_add_loop_test (tcase, experts_go_one_by_one, 0, G_N_ELEMENTS (one_by_one));
   tcase_add_loop_test (tcase, shared_experts_go_beside_rows, 0, G_N_ELEMENTS (shared));
-  tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
   test_add_share (tcase, resting_moments_are_sharded_over_their_ranks, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
   tcase_add_test (tcase, flops_of_chunks);
