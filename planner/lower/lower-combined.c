@@ -139,16 +139,23 @@ travel (PlanLowerPair *self, guint way, guint end)
   self->is_away[way] = TRUE;
 }
 
+static PlanLowerUnit
+unit_of (const PlanLower *lower, gint64 layer)
+{
+  return (PlanLowerUnit){ .loop = -1,
+                          .offset = (gint32)layer,
+                          .is_module = plan_lower_is_module (lower, layer) };
+}
+
 /* Begins a layer's backward pass, up to its experts. */
 static Parts
 begin_back (PlanLowerPair *self, gint64 layer)
 {
   PlanLower *lower = self->lower;
-  const PlanLowerUnit from = { .loop = -1, .offset = (gint32)layer };
   const PlanLowerKeep keep = plan_lower_keep (lower, layer);
   const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
   turn_to (self, BACK);
-  plan_layer_begin_backward (&self->pass[BACK], lower, from, keep);
+  plan_layer_begin_backward (&self->pass[BACK], lower, unit_of (lower, layer), keep);
   self->pass[BACK].layer.delays = ON (lower, EP_DELAY_WGRAD);
   travel (self, BACK, parts.back);
   return parts;
@@ -159,14 +166,25 @@ static Parts
 begin_ahead (PlanLowerPair *self, gint64 layer)
 {
   PlanLower *lower = self->lower;
-  const PlanLowerUnit to = { .loop = -1, .offset = (gint32)layer };
+  const PlanLowerUnit to = unit_of (lower, layer);
   const PlanLowerKeep keep = plan_lower_keep (lower, layer);
   const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
   arrive (self, AHEAD);
   plan_lower_await_unit (lower, to, 0);
+  if (to.is_module)
+    plan_lower_begin_module (lower, to);
   plan_layer_begin_forward (&self->pass[AHEAD], lower, to, keep);
   compute (self, AHEAD, parts.sent);
   return parts;
+}
+
+/* Goes back through what a prediction module has before its layer. */
+static void
+leave_module (PlanLowerPair *self, PlanLowerUnit unit)
+{
+  turn_to (self, BACK);
+  plan_lower_end_module (self->lower, unit);
+  mark_ready (self, BACK);
 }
 
 /* Completes the weight gradients of the layer at hand, which may have been delayed. */
@@ -210,6 +228,8 @@ combine_layers (PlanLowerPair *self, gint64 i)
     }
   if (goes_back)
     compute (self, BACK, 0);
+  if (goes_back && self->pass[BACK].layer.unit.is_module)
+    leave_module (self, self->pass[BACK].layer.unit);
   if (i + 1 < back->layers)
     end_back (self);
 }
@@ -311,11 +331,14 @@ plan_lower_take_rows (PlanLower *self)
   const gboolean goes_on
       = value[PLAN_PP] > 1 && self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE;
   self->policy.grad_rows = self->stage.n_virtual > 1 || goes_on ? self->rows : 1;
-  /* A smaller last group comes back to the last virtual stage before an earlier one has left. */
+  /* A smaller last group comes back to the last virtual stage before an earlier one has left. Where
+   * passes are combined, a prediction module may begin a pass before it has ended another. */
   const gint64 m = self->place.micro_batches;
   const gboolean is_ragged = value[PLAN_VPP] > 1 && plan_stage_whole_groups (self->plan, m) < m;
-  self->policy.head_rows
-      = is_piped && (plan_stage_is_afab (self->plan) || is_ragged) ? self->rows : 1;
+  self->policy.head_rows = (is_piped && (plan_stage_is_afab (self->plan) || is_ragged))
+                                   || (self->combined.is_planned && self->stage.modules > 0)
+                               ? self->rows
+                               : 1;
 }
 
 void

@@ -142,8 +142,7 @@ overlaps_in_pool (const PlanFacts *f)
 static gboolean
 overlaps_plain_stages (const PlanFacts *f)
 {
-  return IS (f, EP_OVERLAP, ON) && f->value[PLAN_PP] > 1
-         && (f->value[PLAN_VPP] == 1 || is_stack (f, PLAN_STACK_MEGATRON_FSDP));
+  return IS (f, EP_OVERLAP, ON) && f->value[PLAN_PP] > 1 && f->value[PLAN_VPP] == 1;
 }
 
 static gboolean
@@ -218,9 +217,9 @@ static const PlanRuleEntry rules[] = {
   { { "ep-overlap-has-no-pool", "ep_overlap=on on stack=megatron-fsdp needs double_buffer=off and nccl_ub=off",
       "Megatron-LM mcore_fsdp_adapter.py 177", PLAN_ERROR_INVALID },
     overlaps_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },
-  { { "ep-overlap-needs-interleaving", "ep_overlap=on with pp above 1 needs vpp above 1, and a stack other than megatron-fsdp",
-      "Megatron-LM transformer_config.py 3007, combined_1f1b.py 198", PLAN_ERROR_INVALID },
-    overlaps_plain_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_VPP, PLAN_EP_OVERLAP) },
+  { { "ep-overlap-needs-interleaving", "ep_overlap=on with pp above 1 needs vpp above 1",
+      "Megatron-LM transformer_config.py 3007", PLAN_ERROR_INVALID },
+    overlaps_plain_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_EP_OVERLAP) },
   { { "delay-needs-ep-overlap", "ep_delay_wgrad=on needs ep_overlap=on", "Megatron-LM transformer_config.py 3074",
       PLAN_ERROR_INVALID },
     delays_for_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD) },

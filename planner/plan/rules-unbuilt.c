@@ -192,8 +192,7 @@ pads_experts (const PlanFacts *f)
 static gboolean
 overlaps_elsewhere (const PlanFacts *f)
 {
-  return IS (f, EP_OVERLAP, ON)
-         && (!is_stack (f, PLAN_STACK_MEGATRON) || f->value[PLAN_ETP] > 1 || f->model->mtp > 0);
+  return IS (f, EP_OVERLAP, ON) && (!is_stack (f, PLAN_STACK_MEGATRON) || f->value[PLAN_ETP] > 1);
 }
 
 /* Whether experts' GEMMs in this format are modelled. fsdp2 quantises experts in kernels of its
@@ -382,9 +381,8 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-moe_pad_to_capacity", "moe_pad_to_capacity=on is modelled for stack=megatron-fsdp and stack=megatron by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     pads_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PAD_TO_CAPACITY) },
-  { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron with etp=1 and no multi-token prediction (mtp=0) by this "
-      "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    overlaps_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_ETP) },
+  { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron with etp=1 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP) },
   { { "not-built-yet-on-rocm", "on AMD's GPUs nccl_ub, sharp, tp_overlap, cuda_graph, compute=fp8-blockwise and moe_dispatcher=deepep and "
       "hybridep are not modelled by this version, as nothing of them was measured there: leave them as they are by default", LIMIT,
       PLAN_ERROR_UNSUPPORTED },

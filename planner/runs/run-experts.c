@@ -210,9 +210,14 @@ plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
       = type ? g_str_equal (type, "flex") : plan_run_row_is (self, PLAN_RUN_FAMILY, "deepseek");
   g_autofree char *fusion = plan_run_row_known (self, "moe_router_fusion");
   g_autofree char *overlap = plan_run_row_known (self, "ep_overlap");
+  g_autofree char *delay = plan_run_row_known (self, "ep_delay_wgrad");
   if ((fusion && !plan_set (&self->plan, "moe_router_fusion", fusion, error))
       || (overlap && !plan_set (&self->plan, "ep_overlap", overlap, error)))
     return FALSE;
+  if (overlap && delay && !plan_set (&self->plan, "ep_delay_wgrad", delay, error))
+    return FALSE;
+  if (self->plan.value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON)
+    self->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_OFF;
   if (more)
     plan_run_row_skip (self, "experts in mxfp8: their recipe has since %s: %s",
                        self->cell[PLAN_RUN_STACK_DATE], more);

@@ -104,8 +104,8 @@ START_TEST (passes_are_combined_layer_by_layer)
   const gboolean is_on = _i & 1, delays = _i & 2;
   const gint64 micro_batches = 1 + _i % 7;
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  g_autofree char *spec
-      = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d", 3 + _i % 2, _i % 5 == 4);
+  g_autofree char *spec = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d,mtp=%d",
+                                           3 + _i % 2, _i % 5 == 4, _i % 11 == 10);
   g_autofree char *words = g_strdup_printf (
       "gbs=%d mbs=1 seq=256 stack=megatron strategy=optim ep=4 moe_dispatcher=%s ep_overlap=%s "
       "ep_delay_wgrad=%s grad_accum_fusion=%s",
@@ -144,9 +144,15 @@ START_TEST (turns_are_combined_layer_by_layer)
   gint64 layers[MOST_STAGES] = { 0 }, all = 0;
   for (guint i = 0; i < n; i++)
     all += layers[i] = g_rand_int_range (rand, 1, 4);
-  g_autofree char *layout = pipeline_layout_text (layers, n, 0, rand);
-  g_autofree char *spec = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d", (int)all,
-                                           g_rand_int_range (rand, 0, 3));
+  const gint64 modules = g_rand_int_range (rand, 0, 2);
+  if (modules > 0 && g_rand_boolean (rand)) /* a prediction module by itself */
+    {
+      all -= layers[n - 1];
+      layers[n - 1] = 0;
+    }
+  g_autofree char *layout = pipeline_layout_text (layers, n, modules, rand);
+  g_autofree char *spec = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d,mtp=%d",
+                                           (int)all, g_rand_int_range (rand, 0, 3), (int)modules);
   g_autofree char *words = g_strdup_printf (
       "gbs=%d mbs=1 seq=256 stack=megatron strategy=optim ep=4 ep_overlap=on ep_delay_wgrad=%s "
       "pp=%d vpp=%d pp_overlap=%s pp_layout=%s",

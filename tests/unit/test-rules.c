@@ -411,6 +411,8 @@ static const struct
     "gbs=64 ep=8 ep_overlap=on recompute=selective recompute_modules=moe" },
   { "ep-overlap-alone", "deepseek-v3", "gbs=64 ep=8 ep_overlap=on moe_shared_overlap=on" },
   { "ep-overlap-has-no-pool", "mixtral-8x7b", "gbs=64 ep=8 ep_overlap=on double_buffer=on" },
+  { "ep-overlap-needs-interleaving", "mixtral-8x7b",
+    "gbs=64 stack=megatron strategy=optim ep=8 pp=2 ep_overlap=on" },
   { "module-recomputes-alone", "deepseek-v3",
     "gbs=64 recompute=full recompute_method=uniform recompute_layers=2" },
   { "ep-needs-a-mesh", "mixtral-8x7b", "gbs=64 stack=fsdp1 ep=2" },

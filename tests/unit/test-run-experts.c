@@ -82,7 +82,8 @@ static const struct
   { "moe-0047",
     "family=qwen3_moe,layers=48,hidden=2048,ffn=6144,heads=32,kv_heads=4,head_dim=128,"
     "vocab=151936,max_seq=4096",
-    "ep=16 ep_overlap=on moe_permute_fusion=off moe_router_fusion=on !moe_imbalance= !cuda_graph= "
+    "ep=16 ep_overlap=on !ep_delay_wgrad= moe_permute_fusion=off moe_router_fusion=on "
+    "!moe_imbalance= !cuda_graph= "
     "!etp=",
     "router_dtype is not known: fp32 is assumed" },
   { "bridge-0158", NULL,
@@ -126,8 +127,11 @@ static const struct
     "pp=8 pp_last_layers=5 !vpp= ep=32 !moe_imbalance= !etp= !moe_router_fusion=",
     "dealt out as Megatron-Bridge's recipe does" },
   { "bridge-0351", NULL,
-    "pp=8 vpp=4 pp_last_short=2 pp_count_embedding=on tp=2 ep_overlap=on !etp=", NULL },
-  { "bridge-0167", NULL, "pp=8 vpp=4 ep=32 tp=2 param_gather=fp8 ep_overlap=on", NULL },
+    "pp=8 vpp=4 pp_last_short=2 pp_count_embedding=on tp=2 ep_overlap=on ep_delay_wgrad=on "
+    "!moe_shared_overlap= !etp=",
+    NULL },
+  { "bridge-0167", NULL, "pp=8 vpp=4 ep=32 tp=2 param_gather=fp8 ep_overlap=on ep_delay_wgrad=on",
+    NULL },
 };
 
 START_TEST (row_is_a_plan)
