@@ -111,14 +111,23 @@ void plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_l
 
 void plan_lower_order_clear (PlanLowerOrder *self);
 
-/* A pass over a stage that was written out, from where (`now` before it) to where. Rows count as 0:
- * they only decide which buffers of an array are used. */
+/* A pass over a stage that was written out, or half of two passes that run beside each other, from
+ * where (`now` before it) to where. Rows count as 0: they only decide which buffers of an array are
+ * used. */
 typedef struct
 {
   PlanLowerCursor before, after;
   gboolean is_backward, is_last;
-  guint begin, end; /* its nodes */
+  guint half;        /* of two passes: 1 or 2; 0: it is one pass */
+  gint64 back;       /* of two: the virtual stage of the backward one, */
+  gboolean is_first; /* and whether that is of the first micro batch */
+  guint begin, end;  /* its nodes */
 } PlanLowerPass;
+
+/* Before a pass: TRUE if it was added as an echo of an earlier one. Else end_pass is called behind
+ * its ops. */
+gboolean plan_lower_begin_pass (PlanLower *self, PlanLowerPass *pass);
+void plan_lower_end_pass (PlanLower *self, PlanLowerPass *pass);
 
 /* Lowers a pass of a micro batch over the virtual stage at hand; `is_last`: it is the step's last
  * micro batch. Where `passes` are kept and one of them was the same, it becomes an echo of that. */

@@ -18,6 +18,7 @@
 
 #include "planner/lower/lower-combined.h"
 
+#include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer-private.h"
 #include "planner/lower/lower-step.h"
@@ -40,6 +41,8 @@ struct _PlanLowerPair
   gint64 micro_batch[N_WAYS];
   gboolean is_away[N_WAYS]; /* its rows are being sent on the stream of experts */
   GArray *owed[N_WAYS];     /* see PlanLowerCombined */
+  PlanLowerPass half;       /* the one at hand */
+  gboolean is_echo;         /* both halves are echoes of those of an earlier pair */
 };
 
 /* The parts of a layer, each as the number of nodes before it, and the number of all nodes. A layer
@@ -247,6 +250,12 @@ plan_lower_begin_pair (PlanLower *lower, PlanStagePass ahead, PlanStagePass back
       self->owed[way] = g_array_new (FALSE, FALSE, sizeof (PlanRef));
     }
   turn_to (self, AHEAD);
+  self->half.half = 1;
+  self->half.back = back.virtual_stage;
+  self->half.is_first = back.micro_batch == 0;
+  self->is_echo = plan_lower_begin_pass (lower, &self->half);
+  if (self->is_echo)
+    return self;
   plan_lower_begin_forward (lower);
   turn_to (self, BACK);
   plan_lower_begin_backward (lower);
@@ -258,23 +267,33 @@ void
 plan_lower_pair_layers (PlanLowerPair *self)
 {
   PlanLower *lower = self->lower;
+  if (self->is_echo)
+    return;
   lower->combined.is_now = TRUE;
   for (gint64 i = 0; i < MAX (self->here[AHEAD].layers, self->here[BACK].layers); i++)
     combine_layers (self, i);
   lower->combined.is_now = FALSE;
   arrive (self, AHEAD);
+  plan_lower_end_pass (lower, &self->half);
 }
 
 void
 plan_lower_end_pair (PlanLowerPair *self)
 {
   PlanLower *lower = self->lower;
-  if (self->here[BACK].layers > 0)
-    end_back (self);
   turn_to (self, AHEAD);
-  plan_lower_end_forward (lower);
-  turn_to (self, BACK);
-  plan_lower_end_backward (lower);
+  self->half.half = 2;
+  if (!plan_lower_begin_pass (lower, &self->half))
+    {
+      g_warn_if_fail (!self->is_echo);
+      if (self->here[BACK].layers > 0)
+        end_back (self);
+      turn_to (self, AHEAD);
+      plan_lower_end_forward (lower);
+      turn_to (self, BACK);
+      plan_lower_end_backward (lower);
+      plan_lower_end_pass (lower, &self->half);
+    }
   for (guint way = 0; way < N_WAYS; way++)
     g_array_unref (self->owed[way]);
   g_free (self);

@@ -194,17 +194,20 @@ rowless (PlanLowerCursor now)
 static gboolean
 is_alike (const PlanLowerPass *a, const PlanLowerPass *b)
 {
-  return a->is_backward == b->is_backward && a->is_last == b->is_last
+  return a->is_backward == b->is_backward && a->is_last == b->is_last && a->half == b->half
+         && a->back == b->back && a->is_first == b->is_first
          && memcmp (&a->before, &b->before, sizeof a->before) == 0;
 }
 
-static gboolean
-echo (PlanLower *self, const PlanLowerPass *pass)
+gboolean
+plan_lower_begin_pass (PlanLower *self, PlanLowerPass *pass)
 {
-  for (guint i = 0; i < self->passes->len; i++)
+  const gint64 row = self->now.row;
+  pass->before = rowless (self->now);
+  pass->begin = plan_schedule_n_nodes (self->schedule);
+  for (guint i = 0; self->passes && i < self->passes->len; i++)
     {
       const PlanLowerPass *known = &g_array_index (self->passes, PlanLowerPass, i);
-      const gint64 row = self->now.row;
       if (!is_alike (known, pass))
         continue;
       if (known->begin < known->end)
@@ -217,24 +220,28 @@ echo (PlanLower *self, const PlanLowerPass *pass)
 }
 
 void
+plan_lower_end_pass (PlanLower *self, PlanLowerPass *pass)
+{
+  pass->after = rowless (self->now);
+  pass->end = plan_schedule_n_nodes (self->schedule);
+  if (self->passes)
+    g_array_append_vals (self->passes, pass, 1);
+}
+
+void
 plan_lower_pass (PlanLower *self, gboolean is_backward, gboolean is_last)
 {
   PlanLowerPass pass;
   memset (&pass, 0, sizeof pass); /* padding, too */
-  pass.before = rowless (self->now);
   pass.is_backward = is_backward;
   pass.is_last = is_last;
-  pass.begin = plan_schedule_n_nodes (self->schedule);
-  if (self->passes && echo (self, &pass))
+  if (plan_lower_begin_pass (self, &pass))
     return;
   if (is_backward)
     plan_lower_backward (self, is_last);
   else
     plan_lower_forward (self);
-  pass.after = rowless (self->now);
-  pass.end = plan_schedule_n_nodes (self->schedule);
-  if (self->passes)
-    g_array_append_val (self->passes, pass);
+  plan_lower_end_pass (self, &pass);
 }
 
 static void
