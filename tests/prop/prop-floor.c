@@ -45,6 +45,8 @@ case_init (TestCase *self, guint seed)
                                               " overlap_param_gather=off",
                                               " overlap_param_gather=off overlap_grad_reduce=off",
                                               " grad_comm=bf16" };
+      static const char *const experts[]
+          = { "", " ep=2", " ep=2 ep_overlap=on", " ep=2 ep_overlap=on ep_delay_wgrad=on" };
       const gint64 stages = 1 << g_rand_int_range (rand, 1, 4);
       const gint64 n_virtual = g_rand_int_range (rand, 1, 4), tp = g_rand_int_range (rand, 1, 3);
       const gint64 inner = n_virtual * g_rand_int_range (rand, 1, 4);
@@ -66,7 +68,7 @@ case_init (TestCase *self, guint seed)
           " seq=512 pp_last_layers=%" G_GINT64_FORMAT "%s%s",
           g_rand_boolean (rand) ? "optim" : "no_shard", stages, n_virtual, tp, mbs, gbs, last,
           settings[g_rand_int_range (rand, 0, 6)],
-          self->model->experts > 0 && g_rand_boolean (rand) ? " ep=2" : "");
+          self->model->experts > 0 ? experts[g_rand_int_range (rand, 0, 4)] : "");
       Plan plan = test_plan (words);
       if (group > stages)
         plan.value[PLAN_PP_GROUP] = group;
