@@ -176,9 +176,10 @@ is_of_experts (const PlanFacts *f)
 static gboolean
 waits_for_tokens (const PlanFacts *f)
 {
-  return is_stack (f, PLAN_STACK_MEGATRON) && f->value[PLAN_EP] > 1 && IS (f, EP_OVERLAP, OFF)
-         && !IS (f, MOE_DISPATCHER, ALLGATHER) && f->value[PLAN_ETP] == 1
-         && IS (f, TASK, TRAIN);
+  return (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP))
+         && f->value[PLAN_EP] > 1 && IS (f, EP_OVERLAP, OFF) && !IS (f, MOE_DISPATCHER, ALLGATHER)
+         && f->value[PLAN_ETP] == 1 && f->model->delta.attn_every == 0
+         && !f->model->attn_gate; /* not-built-yet-with-delta */
 }
 
 static gboolean
@@ -429,7 +430,7 @@ static const PlanRuleEntry hazards[] = {
       "1F1B: of micro batches + pp - 1 turns pp - 1 are empty (arXiv 2104.04473, section 2.2)", 0 },
     waits_for_stages, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
   { { "tokens-are-waited-for", "compute waits for tokens that are sent to experts; with ep_overlap=on they travel beside another micro "
-      "batch, with pp=1 or vpp above 1, which query tries where --set ep_overlap=on says so", "Megatron-LM combined_1f1b.py", 0 },
+      "batch, with pp=1 or vpp above 1, which query tries where --only ep_overlap=off,on says so", "Megatron-LM combined_1f1b.py", 0 },
     waits_for_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_EP_OVERLAP) },
   { { "dispatcher-is-a-library", "moe_dispatcher=deepep and hybridep call DeepEP (hybridep its branch hybrid-ep), which must be built for "
       "the cluster's network; moe_dispatcher=alltoall needs NCCL alone", "Megatron-LM transformer/moe/fused_a2a.py", 0 },

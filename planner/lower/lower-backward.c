@@ -510,6 +510,39 @@ plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
     }
 }
 
+void
+plan_lower_run_to_layer (PlanLower *self, PlanLowerBackward *back)
+{
+  while (back->run < back->order.runs->len)
+    {
+      const PlanLowerRun *run = &g_array_index (back->order.runs, PlanLowerRun, back->run);
+      const PlanAct *a = &g_array_index (back->order.acts, PlanAct, run->from + back->at);
+      const PlanLowerUnit first
+          = { .loop = -1, .offset = (gint32)(run->first + back->turn * run->step) };
+      PlanLowerUnit unit = first;
+      unit.offset += a->unit;
+      unit.is_module = a->keep.is_module;
+      const gboolean is_layer = a->kind == PLAN_ACT_BACKWARD;
+      attach (self, a, first, back->is_last);
+      if (!is_layer)
+        act (self, a, unit, back->is_last);
+      self->now.n_attached = is_layer ? self->now.n_attached : 0;
+      back->at += 1 + a->attached;
+      if (back->at == run->n)
+        {
+          back->at = 0;
+          back->turn++;
+        }
+      if (back->turn == run->count)
+        {
+          back->turn = 0;
+          back->run++;
+        }
+      if (is_layer)
+        return;
+    }
+}
+
 static void
 release_group (PlanLower *self, guint32 number, gboolean is_last)
 {
@@ -579,24 +612,6 @@ await_last_group (PlanLower *self, gboolean is_last)
   g_autoptr (GArray) groups = plan_lower_groups_of (self, PLAN_AFTER_LAYERS);
   for (guint i = 0; i < groups->len; i++)
     release_group (self, g_array_index (groups, PlanLowerGroup, i).number, is_last);
-}
-
-static void
-backward_by_size (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
-                  gboolean is_last)
-{
-  g_auto (PlanLowerOrder) order = { 0 };
-  g_autofree guint64 *elements = g_new (guint64, self->buckets.n);
-  for (guint32 number = 0; number < self->buckets.n; number++)
-    elements[number] = self->layout.buckets[self->buckets.spans[number].kind].padded;
-  queue->group_elements = elements;
-  backward_around (self, queue, PLAN_BEFORE_LAYERS, reduces, queues, is_last);
-  plan_lower_order_init_backward (&order, self, queues ? queue : NULL, reduces);
-  plan_lower_run (self, &order, is_last);
-  backward_around (self, queue, PLAN_AFTER_LAYERS, reduces, queues, is_last);
-  drain (self, queue, TRUE, is_last);
-  if (reduces && !queues)
-    await_last_group (self, is_last);
 }
 
 /* Reduces one bucket and waits for it. */
@@ -671,84 +686,111 @@ elements_of_units (const PlanLower *self)
   return elements;
 }
 
+/* What comes before the layers where buckets are cut by size. */
 static void
-begin_backward (PlanLower *self, gboolean is_last)
+begin_by_size (PlanLower *self, PlanLowerBackward *back)
 {
+  back->elements = g_renew (guint64, back->elements, self->buckets.n);
+  for (guint32 number = 0; number < self->buckets.n; number++)
+    back->elements[number] = self->layout.buckets[self->buckets.spans[number].kind].padded;
+  back->queue.group_elements = back->elements;
+  backward_around (self, &back->queue, PLAN_BEFORE_LAYERS, back->reduces, back->queues,
+                   back->is_last);
+}
+
+static void
+begin_by_unit (PlanLower *self, PlanLowerBackward *back)
+{
+  back->head_waits = self->policy.head_holds_positions
+                     || (self->policy.passes_outer && !self->policy.has_own_groups);
+  around_head (self);
+  if (!back->head_waits && self->now.here.modules == 0) /* else a later layer completes it */
+    finish_head (self, &back->queue, back->reduces, back->queues, back->is_last);
+  if (self->policy.has_own_groups)
+    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+}
+
+void
+plan_lower_begin_backward (PlanLower *self, PlanLowerBackward *back, gboolean is_last)
+{
+  const gboolean communicates
+      = (self->place.most_ranks > 1 && (self->policy.shards_grads || is_last))
+        || (self->place.replicas > 1 && is_last);
+  *back = (PlanLowerBackward){ .is_last = is_last };
+  back->in_flight = g_new (gint64, self->stage.layers + 2 + self->buckets.n);
+  back->elements = elements_of_units (self);
+  back->together = communicates && self->policy.reduces_together && self->comm.next < 0;
+  back->reduces = communicates && !self->policy.reduces_together;
+  back->queues = fills_buckets (self, is_last) && !self->policy.reduces_together;
+  back->queue = (PlanLowerQueue){ .unit = back->in_flight,
+                                  .limit = self->policy.comm_unit,
+                                  .sets = self->policy.sets,
+                                  .head_elements = self->layout.buckets[PLAN_BUCKET_HEAD].padded,
+                                  .unit_elements = back->elements };
   self->now.is_backward = TRUE;
   self->now.is_last_micro_batch = is_last;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
-}
-
-void
-plan_lower_begin_backward (PlanLower *self)
-{
-  begin_backward (self, FALSE);
-  around_head (self);
-}
-
-void
-plan_lower_end_backward (PlanLower *self)
-{
-  around_embedding (self);
-  plan_lower_drop_fresh_gradients (self);
-  self->now.is_backward = FALSE;
-}
-
-void
-plan_lower_backward (PlanLower *self, gboolean is_last)
-{
-  const PlanLayout *layout = &self->layout;
-  const gboolean communicates
-      = (self->place.most_ranks > 1 && (self->policy.shards_grads || is_last))
-        || (self->place.replicas > 1 && is_last);
-  const gboolean reduces = communicates && !self->policy.reduces_together;
-  const gboolean queues = fills_buckets (self, is_last) && !self->policy.reduces_together;
-  g_autofree gint64 *in_flight = g_new (gint64, self->stage.layers + 2 + self->buckets.n);
-  g_autofree guint64 *unit_elements = elements_of_units (self);
-  g_auto (PlanLowerOrder) order = { 0 };
-  PlanLowerQueue queue = { .unit = in_flight,
-                           .limit = self->policy.comm_unit,
-                           .sets = self->policy.sets,
-                           .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
-                           .unit_elements = unit_elements };
-
-  begin_backward (self, is_last);
   if (self->layout.by_size)
-    {
-      backward_by_size (self, &queue, reduces, queues, is_last);
-      if (communicates && self->policy.reduces_together && self->comm.next < 0)
-        plan_lower_reduce_together (self);
-      self->now.is_backward = FALSE;
-      return;
-    }
-  const gboolean head_waits = self->policy.head_holds_positions
-                              || (self->policy.passes_outer && !self->policy.has_own_groups);
-  around_head (self);
-  if (!head_waits && self->now.here.modules == 0) /* else a later layer completes it */
-    finish_head (self, &queue, reduces, queues, is_last);
-  if (self->policy.has_own_groups)
-    plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
-  plan_lower_order_init_backward (&order, self, queues ? &queue : NULL, reduces);
-  plan_lower_run (self, &order, is_last);
+    begin_by_size (self, back);
+  else
+    begin_by_unit (self, back);
+  plan_lower_order_init_backward (&back->order, self, back->queues ? &back->queue : NULL,
+                                  back->reduces);
+}
+
+static void
+end_by_size (PlanLower *self, PlanLowerBackward *back)
+{
+  backward_around (self, &back->queue, PLAN_AFTER_LAYERS, back->reduces, back->queues,
+                   back->is_last);
+  drain (self, &back->queue, TRUE, back->is_last);
+  if (back->reduces && !back->queues)
+    await_last_group (self, back->is_last);
+}
+
+static void
+end_by_unit (PlanLower *self, PlanLowerBackward *back)
+{
+  const gboolean embeds = back->reduces && is_here (self, PLAN_BUCKET_EMBEDDING);
   if (self->policy.has_own_groups)
     plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
   around_embedding (self);
   plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   if (!self->policy.has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
-  drain (self, &queue, FALSE, is_last);
-  if (head_waits)
-    finish_head (self, &queue, reduces, queues, is_last);
-  const gboolean embeds = reduces && is_here (self, PLAN_BUCKET_EMBEDDING);
+  drain (self, &back->queue, FALSE, back->is_last);
+  if (back->head_waits)
+    finish_head (self, &back->queue, back->reduces, back->queues, back->is_last);
   if (embeds)
     start_reductions (self, PLAN_BUCKET_EMBEDDING, PLAN_BUCKET_EMBEDDING + 1, PLAN_NO_UNIT,
-                      is_last);
-  drain (self, &queue, TRUE, is_last);
+                      back->is_last);
+  drain (self, &back->queue, TRUE, back->is_last);
   if (embeds)
-    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
+    release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, back->is_last);
   plan_lower_drop_fresh_gradients (self);
-  if (communicates && self->policy.reduces_together && self->comm.next < 0)
+}
+
+void
+plan_lower_end_backward (PlanLower *self, PlanLowerBackward *back)
+{
+  if (self->layout.by_size)
+    end_by_size (self, back);
+  else
+    end_by_unit (self, back);
+  if (back->together)
     plan_lower_reduce_together (self);
   self->now.is_backward = FALSE;
+  plan_lower_order_clear (&back->order);
+  g_free (back->in_flight);
+  g_free (back->elements);
+}
+
+void
+plan_lower_backward (PlanLower *self, gboolean is_last)
+{
+  PlanLowerBackward back;
+  plan_lower_begin_backward (self, &back, is_last);
+  plan_lower_run (self, &back.order, is_last);
+  plan_lower_end_backward (self, &back);
 }

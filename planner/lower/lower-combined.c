@@ -18,7 +18,6 @@
 
 #include "planner/lower/lower-combined.h"
 
-#include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer-private.h"
 #include "planner/lower/lower-step.h"
@@ -41,8 +40,9 @@ struct _PlanLowerPair
   gint64 micro_batch[N_WAYS];
   gboolean is_away[N_WAYS]; /* its rows are being sent on the stream of experts */
   GArray *owed[N_WAYS];     /* see PlanLowerCombined */
-  PlanLowerPass half;       /* the one at hand */
-  gboolean is_echo;         /* both halves are echoes of those of an earlier pair */
+  PlanLowerBackward back;
+  PlanLowerPass half; /* the one at hand */
+  gboolean is_echo;   /* both halves are echoes of those of an earlier pair */
 };
 
 /* The parts of a layer, each as the number of nodes before it, and the number of all nodes. A layer
@@ -158,6 +158,7 @@ begin_back (PlanLowerPair *self, gint64 layer)
   const PlanLowerKeep keep = plan_lower_keep (lower, layer);
   const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
   turn_to (self, BACK);
+  plan_lower_run_to_layer (lower, &self->back);
   plan_layer_begin_backward (&self->pass[BACK], lower, unit_of (lower, layer), keep);
   self->pass[BACK].layer.delays = ON (lower, EP_DELAY_WGRAD);
   travel (self, BACK, parts.back);
@@ -258,7 +259,7 @@ plan_lower_begin_pair (PlanLower *lower, PlanStagePass ahead, PlanStagePass back
     return self;
   plan_lower_begin_forward (lower);
   turn_to (self, BACK);
-  plan_lower_begin_backward (lower);
+  plan_lower_begin_backward (lower, &self->back, FALSE);
   mark_ready (self, BACK);
   return self;
 }
@@ -291,7 +292,8 @@ plan_lower_end_pair (PlanLowerPair *self)
       turn_to (self, AHEAD);
       plan_lower_end_forward (lower);
       turn_to (self, BACK);
-      plan_lower_end_backward (lower);
+      plan_lower_run_to_layer (lower, &self->back);
+      plan_lower_end_backward (lower, &self->back);
       plan_lower_end_pass (lower, &self->half);
     }
   for (guint way = 0; way < N_WAYS; way++)

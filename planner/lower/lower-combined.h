@@ -1,6 +1,6 @@
 /* ep_overlap: the forward pass of a micro batch beside the backward pass of an earlier one. */
 #pragma once
-#include "planner/lower/lower-private.h"
+#include "planner/lower/lower-acts.h"
 #include "planner/plan/stages.h"
 G_BEGIN_DECLS
 
@@ -23,11 +23,30 @@ void plan_lower_end_pair (PlanLowerPair *self);
 /* All three, with nothing between them. */
 void plan_lower_pair (PlanLower *self, PlanStagePass ahead, PlanStagePass back);
 
-/* The parts of a pass that stand before the layers and after them. The backward ones are for micro
- * batches that reduce nothing. */
+/* The parts of a pass that stand before the layers and after them. */
 void plan_lower_begin_forward (PlanLower *self);
 void plan_lower_end_forward (PlanLower *self);
-void plan_lower_begin_backward (PlanLower *self);
-void plan_lower_end_backward (PlanLower *self);
+
+/* A backward pass: the reductions that are under way, and the order of what it does. */
+typedef struct
+{
+  gboolean is_last;         /* it is of the step's last micro batch */
+  gboolean reduces, queues; /* gradients are reduced; their buckets are in a queue */
+  gboolean together;        /* all are reduced after it */
+  gboolean head_waits;      /* the head's bucket is complete only with the embedding's */
+  gint64 *in_flight;
+  guint64 *elements;
+  PlanLowerQueue queue;
+  PlanLowerOrder order;
+  guint run, at; /* the next act, if acts are carried out up to one layer after another: its run, */
+  gint64 turn;   /* its place there, and the turn of the run */
+} PlanLowerBackward;
+
+void plan_lower_begin_backward (PlanLower *self, PlanLowerBackward *back, gboolean is_last);
+void plan_lower_end_backward (PlanLower *self, PlanLowerBackward *back); /* clears `back` */
+
+/* Carries out acts up to the next layer's backward pass, which is the caller's to lower, or up to
+ * the end. */
+void plan_lower_run_to_layer (PlanLower *self, PlanLowerBackward *back);
 
 G_END_DECLS

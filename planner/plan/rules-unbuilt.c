@@ -188,11 +188,15 @@ pads_experts (const PlanFacts *f)
   return IS (f, MOE_PAD_TO_CAPACITY, ON) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* The overlap is modelled with experts that are not split. */
+/* The overlap is modelled with experts that are not split. Megatron-FSDP gathers sharded weights
+ * module by module there, and drops them by rules of its own. */
 static gboolean
 overlaps_elsewhere (const PlanFacts *f)
 {
-  return IS (f, EP_OVERLAP, ON) && (!is_stack (f, PLAN_STACK_MEGATRON) || f->value[PLAN_ETP] > 1);
+  const gboolean is_fsdp = is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+  return IS (f, EP_OVERLAP, ON)
+         && ((!is_stack (f, PLAN_STACK_MEGATRON) && !is_fsdp) || f->value[PLAN_ETP] > 1
+             || (is_fsdp && IS (f, STRATEGY, OPTIM_GRADS_PARAMS)));
 }
 
 /* Whether experts' GEMMs in this format are modelled. fsdp2 quantises experts in kernels of its
@@ -381,8 +385,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-moe_pad_to_capacity", "moe_pad_to_capacity=on is modelled for stack=megatron-fsdp and stack=megatron by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     pads_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PAD_TO_CAPACITY) },
-  { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron with etp=1 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP) },
+  { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron, and for stack=megatron-fsdp without strategy=optim_grads_params, "
+      "with etp=1 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_STRATEGY, PLAN_ETP) },
   { { "not-built-yet-on-rocm", "on AMD's GPUs nccl_ub, sharp, tp_overlap, cuda_graph, compute=fp8-blockwise and moe_dispatcher=deepep and "
       "hybridep are not modelled by this version, as nothing of them was measured there: leave them as they are by default", LIMIT,
       PLAN_ERROR_UNSUPPORTED },

@@ -101,15 +101,18 @@ compare (const PlanCase *of, guint rank, const GString *expected)
 START_TEST (passes_are_combined_layer_by_layer)
 {
   static const char *const dispatchers[] = { "alltoall", "deepep", "hybridep" };
+  static const char *const stacks[]
+      = { "stack=megatron strategy=optim", "stack=megatron-fsdp strategy=optim_grads",
+          "stack=megatron-fsdp strategy=optim" };
   const gboolean is_on = _i & 1, delays = _i & 2;
   const gint64 micro_batches = 1 + _i % 7;
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
   g_autofree char *spec = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d,mtp=%d",
                                            3 + _i % 2, _i % 5 == 4, _i % 11 == 10);
   g_autofree char *words = g_strdup_printf (
-      "gbs=%d mbs=1 seq=256 stack=megatron strategy=optim ep=4 moe_dispatcher=%s ep_overlap=%s "
-      "ep_delay_wgrad=%s grad_accum_fusion=%s",
-      (int)(8 * micro_batches), dispatchers[_i % 3], is_on ? "on" : "off",
+      "gbs=%d mbs=1 seq=256 %s ep=4 moe_dispatcher=%s ep_overlap=%s ep_delay_wgrad=%s "
+      "grad_accum_fusion=%s",
+      (int)(8 * micro_batches), stacks[_i / 4 % 3], dispatchers[_i % 3], is_on ? "on" : "off",
       is_on && delays ? "on" : "off", _i & 4 ? "on" : "off");
   g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
   g_autoptr (PlanCase) of = test_case (model, cluster, words);
@@ -127,6 +130,51 @@ START_TEST (passes_are_combined_layer_by_layer)
     }
   compare (of, 0, expected);
   g_string_free (expected, TRUE);
+}
+END_TEST
+
+/* Elements that an op of the stream of reductions moves in a step, and how often. */
+static void
+count_reductions (const PlanSchedule *schedule, gint64 *out_elements, guint *out_times)
+{
+  PlanCursor cursor;
+  *out_elements = 0;
+  *out_times = 0;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (op->stream == PLAN_STREAM_REDUCE && op->group >= 0)
+      {
+        *out_elements += op->dims[0];
+        *out_times += 1;
+      }
+}
+
+/* Gradients that are sharded are reduced in every micro batch, as without the overlap. */
+START_TEST (gradients_are_reduced_as_without_overlap)
+{
+  static const char *const plans[]
+      = { "stack=megatron strategy=optim", "stack=megatron-fsdp strategy=optim",
+          "stack=megatron-fsdp strategy=optim_grads",
+          "stack=megatron-fsdp strategy=optim_grads dp_outer=2",
+          "stack=megatron-fsdp strategy=no_shard" };
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  g_autofree char *spec
+      = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d", 3 + _i % 4, _i % 3);
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  gint64 elements[2];
+  guint times[2];
+  for (guint is_on = 0; is_on < 2; is_on++)
+    {
+      g_autofree char *words = g_strdup_printf (
+          "gbs=%d mbs=1 seq=256 %s ep=4 ep_overlap=%s ep_delay_wgrad=%s", 8 * (1 + _i % 5),
+          plans[_i % 5], is_on ? "on" : "off", is_on && _i % 2 ? "on" : "off");
+      g_autoptr (PlanCase) of = test_case (model, cluster, words);
+      g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+      count_reductions (schedule, &elements[is_on], &times[is_on]);
+    }
+  ck_assert_int_gt (elements[0], 0);
+  ck_assert_int_eq (elements[0], elements[1]);
+  ck_assert_uint_eq (times[0], times[1]);
 }
 END_TEST
 
@@ -194,6 +242,7 @@ main (void)
   TCase *tcase = tcase_create ("order");
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
+  tcase_add_loop_test (tcase, gradients_are_reduced_as_without_overlap, 0, 60);
   test_add_share (tcase, turns_are_combined_layer_by_layer, 80);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

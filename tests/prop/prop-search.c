@@ -186,7 +186,7 @@ expert_space (const Case *c, int seed)
   base.value[PLAN_STACK] = stacks[seed % (int)G_N_ELEMENTS (stacks)];
   base.value[PLAN_GBS] = 32;
   base.value[PLAN_SEQ] = 128;
-  if (seed % 6 == 4) /* stack=megatron */
+  if (seed % 6 == 4 || seed % 6 == 3) /* stack=megatron, megatron-fsdp */
     base.value[PLAN_EP_OVERLAP] = PLAN_EP_OVERLAP_ON;
   pinned[PLAN_STACK] = pinned[PLAN_GBS] = pinned[PLAN_SEQ] = pinned[PLAN_COMM_UNIT] = TRUE;
   PlanSpace *space

@@ -435,7 +435,8 @@ static const struct
   { "not-built-yet-moe_shared_overlap", "deepseek-v3,mtp=0",
     "gbs=64 stack=native moe_shared_overlap=on" },
   { "delay-needs-ep-overlap", "mixtral-8x7b", "gbs=64 ep=8 ep_delay_wgrad=on" },
-  { "not-built-yet-ep_overlap", "mixtral-8x7b", "gbs=64 ep=8 ep_overlap=on" },
+  { "not-built-yet-ep_overlap", "mixtral-8x7b",
+    "gbs=64 ep=8 strategy=optim_grads_params ep_overlap=on" },
   { "not-built-yet-ep_overlap", "mixtral-8x7b",
     "gbs=64 stack=megatron strategy=optim ep=2 etp=2 ep_overlap=on" },
 };
