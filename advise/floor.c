@@ -264,7 +264,8 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 t
   const gint64 in_turn
       = MAX (work.of[ADVISE_FLOOR_PERIOD] - less - less_launch, work.of[ADVISE_FLOOR_SERIAL]);
   const gint64 most = MAX (MAX (host, in_turn), chain_ns (&work, resolved));
-  return MAX (most + trades * work.trade_ns, busy_ns (&work, resolved));
+  const gint64 busy = busy_ns (&work, resolved);
+  return MAX (most + trades * work.trade_ns, busy);
 }
 
 /* Finds these times, which neither the number of micro batches nor recompute changes. */
@@ -492,6 +493,14 @@ runs_ahead (const AdviseFloors *self, const Plan *resolved)
          || (resolved->value[PLAN_PP] > 1 && stack->pipeline.trades == PLAN_TRADES_ON_DEVICE);
 }
 
+/* Lower bound of the step time of a pipeline, by what each of its stages does. */
+static gint64
+stages_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
+{
+  return runs_ahead (self, resolved) ? hostless_floor_ns (self, resolved)
+                                     : pipeline_floor_ns (self, resolved, gathers);
+}
+
 /* The even share of all work, which the busiest stage of a pipeline has at least. Where a pipeline
  * keeps weights and gradients whole from micro batch to micro batch, it is that of the chain alone,
  * without copies of what only other plans exchange in each of them, and filling counts. */
@@ -529,8 +538,8 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   const gint64 stages = resolved->value[PLAN_PP], even = even_floor_ns (self, resolved);
   if (stages == 1 || even > enough_ns || hides_stages (resolved))
     return even;
-  return MAX (even, runs_ahead (self, resolved) ? hostless_floor_ns (self, resolved)
-                                                : pipeline_floor_ns (self, resolved, FALSE));
+  const gint64 uneven = stages_floor_ns (self, resolved, FALSE);
+  return MAX (even, uneven);
 }
 
 /* The least share of the chain that a layer's backward pass takes: its backward pass takes twice
@@ -651,9 +660,11 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
   if (resolved->value[PLAN_PP] > 1 && hides_stages (resolved))
     return 0;
   if (resolved->value[PLAN_PP] > 1)
-    return MAX (once_floor_ns (self, resolved), runs_ahead (self, resolved)
-                                                    ? hostless_floor_ns (self, resolved)
-                                                    : pipeline_floor_ns (self, resolved, TRUE));
+    {
+      const gint64 once = once_floor_ns (self, resolved);
+      const gint64 stages = stages_floor_ns (self, resolved, TRUE);
+      return MAX (once, stages);
+    }
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
   const Exchange exchange = find_exchange (self, resolved);
   const AdviseFloorWork work = find_work (self, &here, 0);
@@ -672,7 +683,8 @@ advise_floors_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
     return 0;
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
   const gint64 least = floor_ns (self, &here, enough_ns);
-  return least > enough_ns || plan_search_key_equal (&here, resolved)
-             ? least
-             : MAX (least, floor_ns (self, resolved, enough_ns));
+  if (least > enough_ns || plan_search_key_equal (&here, resolved))
+    return least;
+  const gint64 with_copies = floor_ns (self, resolved, enough_ns);
+  return MAX (least, with_copies);
 }

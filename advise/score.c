@@ -312,7 +312,10 @@ find_time_of_stages (AdviseScorer *self, Scoring *s)
   s->known.time_ns = advise_stages_time (&stages, s->of, &s->known.n_steps);
   guint64 resting = 0;
   for (guint i = 0; i < stages.n; i++)
-    resting = MAX (resting, sim_measure_resting_bytes (stages.schedules[i], s->of->stack));
+    {
+      const guint64 here = sim_measure_resting_bytes (stages.schedules[i], s->of->stack);
+      resting = MAX (resting, here);
+    }
   s->known.resting = resting;
   return TRUE;
 }
@@ -359,7 +362,9 @@ score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, gint64 enou
   s.error = advise_memory_error (self->input->adjustments, of->cluster, of->stack);
   s.communicator_bytes = plan_bound_communicator_bytes (of);
   s.known = find_known (self, &s.key);
-  s.known.memory_bytes = MAX (s.known.memory_bytes, plan_bound_memory (of));
+  const guint64 least
+      = plan_bound_memory (of); /* by itself, as MAX computes what is larger twice */
+  s.known.memory_bytes = MAX (s.known.memory_bytes, least);
   const gboolean has_stages = of->plan.value[PLAN_PP] > 1;
   if (!has_stages)
     learn_held (self, &s);

@@ -321,7 +321,8 @@ passing_bytes (const PlanCase *of)
   for (gint64 i = 0; i < first.n_virtual; i++)
     {
       const PlanStage part = plan_stage_virtual (&first, i);
-      least = MIN (least, activation_bytes (of, &part));
+      const guint64 bytes = activation_bytes (of, &part);
+      least = MIN (least, bytes);
     }
   return of->plan.value[PLAN_PP] == 1 ? loss_bytes (of) + least
                                       : (guint64)plan_stage_held (&of->plan, 0, m) * least;
@@ -528,20 +529,26 @@ backward_bytes (const PlanCase *of)
   return most;
 }
 
-guint64
-plan_bound_memory_of_loss (const PlanCase *of)
+/* What is there beside activations, and beside what is gathered and reduced. */
+static guint64
+lasting_bytes (const PlanCase *of)
 {
-  return passing_bytes (of) + state_bytes (of) + whole_bytes (of) + derived_bytes (of)
+  return state_bytes (of) + whole_bytes (of) + derived_bytes (of)
          + plan_bound_communicator_bytes (of) + of->stack->memory.fixed_bytes
          + of->stack->memory.context_bytes;
 }
 
 guint64
+plan_bound_memory_of_loss (const PlanCase *of)
+{
+  return lasting_bytes (of) + passing_bytes (of);
+}
+
+guint64
 plan_bound_memory (const PlanCase *of)
 {
-  const guint64 passing = passing_bytes (of);
-  return plan_bound_memory_of_loss (of) - passing + MAX (passing, backward_bytes (of))
-         + pool_bytes (of);
+  const guint64 passing = passing_bytes (of), backward = backward_bytes (of);
+  return lasting_bytes (of) + MAX (passing, backward) + pool_bytes (of);
 }
 
 void

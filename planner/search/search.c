@@ -198,7 +198,8 @@ block_floor_ns (const PlanSearch *s, const Plan *resolved, gint64 enough_ns)
       narrow.value[PLAN_GRAD_COMM] = PLAN_GRAD_COMM_BF16;
     }
   const gint64 floor_ns = s->floor ? s->floor (&narrow, enough_ns, s->user_data) : 0;
-  return MAX (floor_ns, plan_bound_time_ns (s->model, s->cluster, resolved));
+  const gint64 peak_ns = plan_bound_time_ns (s->model, s->cluster, resolved);
+  return MAX (floor_ns, peak_ns);
 }
 
 /* Bounds a block roughly. FALSE where no plan of it is legal and fits. Rules are asked first, as
@@ -233,7 +234,10 @@ refine_block (const PlanSearch *s, Block *block)
 {
   Plan resolved;
   if (legal_at (s, block->first, &resolved))
-    block->least = MAX (block->least, block_floor_ns (s, &resolved, G_MAXINT64));
+    {
+      const gint64 floor_ns = block_floor_ns (s, &resolved, G_MAXINT64);
+      block->least = MAX (block->least, floor_ns);
+    }
   block->is_rough = FALSE;
 }
 
@@ -367,7 +371,10 @@ bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bo
   plan_bound_distil_exchange (resolved, &key);
   const Bound *known = find_bound (bounds->time, &key, &bound);
   if (!known)
-    bound->least = (guint64)MAX (block_ns, s->plan_floor (resolved, G_MAXINT64, s->user_data));
+    {
+      const gint64 floor_ns = s->plan_floor (resolved, G_MAXINT64, s->user_data);
+      bound->least = (guint64)MAX (block_ns, floor_ns);
+    }
   return (gint64)(known ? known : bound)->least;
 }
 
