@@ -572,6 +572,15 @@ plan_resolve_block (const Plan *self, const PlanModel *model, const PlanCluster 
   return plan_rules_check_block (&plan, model, cluster);
 }
 
+gboolean
+plan_resolve_in_block (const Plan *self, const PlanModel *model, const PlanCluster *cluster,
+                       Plan *out_plan)
+{
+  *out_plan = *self;
+  fill_in (out_plan, model);
+  return plan_rules_check_in_block (out_plan, model, cluster);
+}
+
 gint64
 plan_data_parallel (const Plan *self, const PlanCluster *cluster)
 {

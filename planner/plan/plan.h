@@ -81,6 +81,10 @@ gboolean plan_resolve (const Plan *self, const PlanModel *model, const PlanClust
  * of them can be legal. */
 gboolean plan_resolve_block (const Plan *self, const PlanModel *model, const PlanCluster *cluster);
 
+/* As plan_resolve, for a plan of a block that plan_resolve_block allows. */
+gboolean plan_resolve_in_block (const Plan *self, const PlanModel *model,
+                                const PlanCluster *cluster, Plan *out_plan);
+
 /* Sizes that follow from a resolved plan: ranks of a data-parallel group, micro batches per
  * step. */
 gint64 plan_data_parallel (const Plan *self, const PlanCluster *cluster);

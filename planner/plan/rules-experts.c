@@ -50,6 +50,13 @@ devices_do_not_divide (const PlanFacts *f)
 }
 
 static gboolean
+replicas_do_not_divide (const PlanFacts *f)
+{
+  static const PlanField degrees[] = { PLAN_EP, PLAN_ETP, PLAN_PP };
+  return !plan_rules_degrees_divide (f, degrees, G_N_ELEMENTS (degrees));
+}
+
+static gboolean
 splits_without_sp (const PlanFacts *f)
 {
   return f->model->experts > 0 && f->value[PLAN_TP] > 1 && IS (f, SP, OFF)
@@ -164,56 +171,57 @@ static const PlanRuleEntry rules[] = {
       "this one is dense: leave them out", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     settings_without_experts, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_ETP, PLAN_MOE_DISPATCHER, PLAN_MOE_GROUPED_GEMM,
       PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_IMBALANCE, PLAN_MOE_CAPACITY,
-      PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD) },
+      PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD), PLAN_OF_BLOCKS },
   { { "ep-divides-experts", "ep must divide the experts, of which each rank has as many",
       "Megatron-LM arguments.py 1657", PLAN_ERROR_INVALID },
-    ep_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_EP) },
+    ep_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_EP), PLAN_OF_BLOCKS },
   { { "etp-divides-experts", "etp must divide expert_ffn, the width of an expert, which it splits",
       "Megatron-LM transformer/moe/experts.py", PLAN_ERROR_INVALID },
-    etp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_ETP) },
+    etp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_ETP), PLAN_OF_BLOCKS },
   { { "biased-experts-are-whole", "experts with biases need etp=1 on stack=megatron-fsdp and stack=megatron",
       "Megatron-LM transformer_config.py 2612", PLAN_ERROR_INVALID },
-    biases_are_split, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_ETP) },
+    biases_are_split, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_ETP), PLAN_OF_BLOCKS },
   { { "expert-devices-divide", "the devices must be a multiple of ep x etp x pp x dp_outer: experts have a mesh of their own, "
       "in which what is left shards them", "Megatron-LM parallel_state.py, mcore_fsdp_adapter.py 405-461; torchtitan "
       "distributed/parallel_dims.py", PLAN_ERROR_INVALID },
-    devices_do_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_PP, PLAN_DP_OUTER) },
+    devices_do_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_PP, PLAN_DP_OUTER),
+    PLAN_BREAKS_BLOCKS (replicas_do_not_divide) },
   { { "experts-need-sp", "experts beside tp above 1 need sp=on on stack=megatron-fsdp and stack=megatron, where training without it "
       "is refused, and on stack=native, where each rank sends the tokens that it alone has", "Megatron-LM transformer/moe/moe_layer.py 636", PLAN_ERROR_INVALID },
-    splits_without_sp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_SP) },
+    splits_without_sp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_SP), PLAN_OF_BLOCKS },
   { { "deepep-needs-ranks", "moe_dispatcher=deepep needs ep x etp above 1: it sends between ranks",
       "Megatron-LM transformer/moe/token_dispatcher.py 1836", PLAN_ERROR_INVALID },
-    deepep_of_one, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP, PLAN_ETP) },
+    deepep_of_one, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP, PLAN_ETP), PLAN_OF_BLOCKS },
   { { "deepep-needs-fp32-scores", "moe_dispatcher=deepep needs router_dtype=fp32, the only format of scores that it sends",
       "Megatron-LM transformer/moe/token_dispatcher.py 1439", PLAN_ERROR_INVALID },
-    deepep_of_half_scores, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_ROUTER_DTYPE) },
+    deepep_of_half_scores, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_ROUTER_DTYPE), PLAN_OF_BLOCKS },
   { { "dropping-needs-a-capacity", "moe_pad_to_capacity=on and moe_drop=position need moe_capacity, beyond which tokens are dropped",
       "Megatron-LM transformer_config.py 1862", PLAN_ERROR_INVALID },
-    drops_by_no_capacity, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP) },
+    drops_by_no_capacity, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP), PLAN_OF_BLOCKS },
   { { "deepep-pads-nothing", "moe_pad_to_capacity=on needs a moe_dispatcher other than deepep",
       "Megatron-LM transformer_config.py 1755", PLAN_ERROR_INVALID },
-    pads_what_deepep_sends, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DISPATCHER) },
+    pads_what_deepep_sends, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
   { { "padding-is-of-tokens", "moe_pad_to_capacity=on needs moe_capacity of at most experts / topk, with which each expert takes every "
       "token of a rank", "Megatron-LM transformer/moe/moe_utils.py 440 and 1058, as read", PLAN_ERROR_INVALID },
-    pads_beyond_all, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY) },
+    pads_beyond_all, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY), PLAN_OF_BLOCKS },
   { { "shared-overlap-needs-both", "moe_shared_overlap=on needs a model with shared experts, and a moe_dispatcher other than "
       "allgather", "Megatron-LM transformer_config.py 1820", PLAN_ERROR_INVALID },
-    overlaps_no_shared, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_MOE_DISPATCHER) },
+    overlaps_no_shared, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
   { { "shared-overlap-or-recompute", "moe_shared_overlap=on and recompute_modules with shared_experts exclude each other: use one",
       "Megatron-LM transformer_config.py 1992", PLAN_ERROR_INVALID },
-    overlaps_and_recomputes_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_RECOMPUTE_MODULES) },
+    overlaps_and_recomputes_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "moe-act-needs-grouped-gemm", "recompute_modules with moe_act needs moe_grouped_gemm=on",
       "Megatron-LM transformer_config.py 1964", PLAN_ERROR_INVALID },
-    recomputes_act_of_each, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_GROUPED_GEMM, PLAN_RECOMPUTE_MODULES) },
+    recomputes_act_of_each, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_GROUPED_GEMM, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "ep-overlap-needs-ep", "ep_overlap=on needs ep above 1, a moe_dispatcher other than allgather, and compute other than fp32",
       "Megatron-LM transformer_config.py 3011", PLAN_ERROR_INVALID },
-    overlaps_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_MOE_DISPATCHER, PLAN_COMPUTE) },
+    overlaps_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_MOE_DISPATCHER, PLAN_COMPUTE), PLAN_OF_BLOCKS },
   { { "ep-overlap-or-recompute", "ep_overlap=on needs recompute other than full, and no moe among recompute_modules",
       "Megatron-LM transformer_config.py 3021", PLAN_ERROR_INVALID },
-    overlaps_and_recomputes, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE, PLAN_RECOMPUTE_MODULES) },
+    overlaps_and_recomputes, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "ep-overlap-alone", "ep_overlap=on needs moe_shared_overlap=off, and at most one prediction module",
       "Megatron-LM transformer_config.py 3039", PLAN_ERROR_INVALID },
-    overlaps_twice, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP) },
+    overlaps_twice, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP), PLAN_OF_BLOCKS },
   { { "ep-overlap-has-no-pool", "ep_overlap=on on stack=megatron-fsdp needs double_buffer=off and nccl_ub=off",
       "Megatron-LM mcore_fsdp_adapter.py 177", PLAN_ERROR_INVALID },
     overlaps_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },
@@ -222,15 +230,11 @@ static const PlanRuleEntry rules[] = {
     overlaps_plain_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_EP_OVERLAP) },
   { { "delay-needs-ep-overlap", "ep_delay_wgrad=on needs ep_overlap=on", "Megatron-LM transformer_config.py 3074",
       PLAN_ERROR_INVALID },
-    delays_for_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD) },
+    delays_for_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD), PLAN_OF_BLOCKS },
   { { "module-recomputes-alone", "recompute_method=uniform needs recompute_layers=1 beside multi-token prediction (mtp)",
       "Megatron-LM multi_token_prediction.py 1620", PLAN_ERROR_INVALID },
-    recomputes_module_with_others, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
+    recomputes_module_with_others, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS), PLAN_OF_BLOCKS },
 };
 /* clang-format on */
 
-const PlanRuleEntry *
-plan_rules_of_experts (guint i)
-{
-  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_pipelines (i - G_N_ELEMENTS (rules));
-}
+const PlanRuleTable plan_rules_of_experts = { rules, G_N_ELEMENTS (rules) };

@@ -67,6 +67,13 @@ devices_do_not_divide (const PlanFacts *f)
 }
 
 static gboolean
+replicas_do_not_divide (const PlanFacts *f)
+{
+  static const PlanField degrees[] = { PLAN_TP, PLAN_CP, PLAN_PP };
+  return !plan_rules_degrees_divide (f, degrees, G_N_ELEMENTS (degrees));
+}
+
+static gboolean
 gbs_does_not_divide (const PlanFacts *f)
 {
   return f->value[PLAN_GBS] % (f->value[PLAN_MBS] * plan_data_parallel (f->plan, f->cluster)) != 0;
@@ -439,40 +446,41 @@ shapes_not_aligned (const PlanFacts *f)
 static const PlanRuleEntry rules[] = {
   { { "sizes-fit", "a rank's activations must stay below 2^53 elements and its micro batch below 2^31 tokens: "
       "lower mbs or seq", "this program's own limit: bytes are counted in 64 bits", PLAN_ERROR_INFEASIBLE },
-    sizes_overflow, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MBS, PLAN_SEQ) },
+    sizes_overflow, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MBS, PLAN_SEQ), PLAN_OF_BLOCKS },
   { { "devices-divide", "the devices must be a multiple of tp x cp x pp x dp_outer",
       "Megatron-LM mcore_fsdp_adapter.py: the device mesh is a reshape of all ranks", PLAN_ERROR_INVALID },
-    devices_do_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_DP_OUTER) },
+    devices_do_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_DP_OUTER),
+    PLAN_BREAKS_BLOCKS (replicas_do_not_divide) },
   { { "gbs-divides", "gbs must be a multiple of mbs x the data-parallel size (devices / tp / cp / pp), so that every "
       "rank runs whole micro batches", "Megatron-LM num_microbatches_calculator.py", PLAN_ERROR_INVALID },
-    gbs_does_not_divide, PLAN_ADD_BATCHES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP) },
+    gbs_does_not_divide, PLAN_ADD_BATCHES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP), PLAN_OF_BLOCKS },
   { { "tp-divides-model", "tp must divide heads, kv_heads, and ffn, shared_ffn and delta_key_heads where layers have them: it splits these",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
-    tp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP) },
+    tp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP), PLAN_OF_BLOCKS },
   { { "sp-needs-tp", "sp=on needs tp above 1: it splits over the tensor-parallel group",
       "Megatron-LM arguments.py: sequence parallelism is off when tp=1", PLAN_ERROR_INVALID },
-    sp_without_tp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP) },
+    sp_without_tp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP), PLAN_OF_BLOCKS },
   { { "sp-divides-seq", "sp=on needs seq to be a multiple of tp",
       "Megatron-LM: sequences are scattered in equal parts", PLAN_ERROR_INVALID },
-    sp_does_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_SEQ, PLAN_TP) },
+    sp_does_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_SEQ, PLAN_TP), PLAN_OF_BLOCKS },
   { { "pieces-need-sp", "tp_overlap other than none needs tp above 1 and sp=on: what goes on in pieces are the gathers and "
       "reductions of split sequences", "Megatron-LM arguments.py, --tp-comm-overlap", PLAN_ERROR_INVALID },
-    pieces_without_sp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP_OVERLAP, PLAN_TP, PLAN_SP) },
+    pieces_without_sp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP_OVERLAP, PLAN_TP, PLAN_SP), PLAN_OF_BLOCKS },
   { { "pieces-need-links", "tp_overlap other than none needs tp to be at most the devices that are linked without the network",
       "TransformerEngine module/base.py, initialize_ub", PLAN_ERROR_INVALID },
-    pieces_reach_out, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_TP_OVERLAP, PLAN_TP) },
+    pieces_reach_out, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_TP_OVERLAP, PLAN_TP), PLAN_OF_BLOCKS },
   { { "cp-divides-seq", "cp above 1 needs seq to be a multiple of 2 x cp: each rank takes one early and one late part",
       "Megatron-LM context_parallel documentation", PLAN_ERROR_INVALID },
-    cp_does_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_SEQ, PLAN_CP) },
+    cp_does_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_SEQ, PLAN_CP), PLAN_OF_BLOCKS },
   { { "seq-within-positions", "seq may not be more than the rows of a learned table of positions",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    past_positions, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+    past_positions, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ), PLAN_OF_BLOCKS },
   { { "ep-needs-experts", "ep above 1 needs a model with experts; this one is dense: use ep=1",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    ep_without_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP) },
+    ep_without_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP), PLAN_OF_BLOCKS },
   { { "fsdp-has-no-pipeline", "stack=megatron-fsdp needs pp=1: its mesh of all ranks has no pipeline axis",
       "Megatron-LM mcore_fsdp_adapter.py", PLAN_ERROR_INVALID },
-    fsdp_pipeline, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP) },
+    fsdp_pipeline, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP), PLAN_OF_BLOCKS },
 
   { { "hfsdp-needs-full-sharding", "outer_strategy=optim needs strategy=optim_grads_params",
       "Megatron-LM megatron_fsdp.py: not implemented for any other", PLAN_ERROR_INVALID },
@@ -495,24 +503,24 @@ static const PlanRuleEntry rules[] = {
     hybrid_gather_group, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DP_OUTER) },
   { { "gather-overlap-needs-reduce-overlap", "overlap_param_gather=on needs overlap_grad_reduce=on: set both or neither",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    gather_overlap_alone, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OVERLAP_PARAM_GATHER, PLAN_OVERLAP_GRAD_REDUCE) },
+    gather_overlap_alone, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OVERLAP_PARAM_GATHER, PLAN_OVERLAP_GRAD_REDUCE), PLAN_OF_BLOCKS },
 
   { { "compute-needs-rate", "the device must have a rate for the compute format: choose "
       "another compute, or give peak_FORMAT in the cluster's .ini file if it has one",
       "the cluster's figures; Megatron-LM arguments.py: mxfp8 is for Blackwell", PLAN_ERROR_UNSUPPORTED },
-    compute_without_rate, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_COMPUTE) },
+    compute_without_rate, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_COMPUTE), PLAN_OF_BLOCKS },
   { { "fp8-gather-needs-fp8", "param_gather=fp8 needs compute=fp8-delayed, fp8-tensorwise or fp8-blockwise",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    fp8_gather_without_fp8, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE) },
+    fp8_gather_without_fp8, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE), PLAN_OF_BLOCKS },
   { { "mxfp8-gather-needs-mxfp8", "param_gather=mxfp8 needs compute=mxfp8",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    mxfp8_gather_without_mxfp8, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE) },
+    mxfp8_gather_without_mxfp8, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE), PLAN_OF_BLOCKS },
   { { "nvfp4-gather-is-native", "param_gather=nvfp4 needs stack=native: elsewhere buffers are sized by element and "
       "cannot hold packed pairs", "Megatron-LM param_and_grad_buffer.py, as read", PLAN_ERROR_INVALID },
-    nvfp4_gather_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+    nvfp4_gather_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "nvfp4-gather-needs-nvfp4", "param_gather=nvfp4 needs compute=nvfp4",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    nvfp4_gather_without_nvfp4, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE) },
+    nvfp4_gather_without_nvfp4, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE), PLAN_OF_BLOCKS },
   { { "quantised-params-need-sharding", "quantised parameters need a sharding strategy: no_shard has no buffer of "
       "weights to quantise into", "Megatron-LM param_and_grad_buffer.py, as read", PLAN_ERROR_INVALID },
     quantised_not_sharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PARAM_GATHER, PLAN_STRATEGY) },
@@ -522,28 +530,28 @@ static const PlanRuleEntry rules[] = {
     quantised_half_sharded, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PARAM_GATHER, PLAN_STRATEGY) },
   { { "quantised-params-need-main", "quantised parameters need main_params of their own, not auto: they are quantised "
       "from them", "Megatron-LM mixed_precision.py", PLAN_ERROR_INVALID },
-    quantised_without_main, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PARAM_GATHER, PLAN_MAIN_PARAMS) },
+    quantised_without_main, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PARAM_GATHER, PLAN_MAIN_PARAMS), PLAN_OF_BLOCKS },
   { { "blockwise-outgrows-pool", "compute=fp8-blockwise with quantised, fully sharded parameters needs "
       "double_buffer=off and nccl_ub=off: quantising after the step holds more than two units",
       "Megatron-LM param_and_grad_buffer.py, as read", PLAN_ERROR_INVALID },
     blockwise_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },
   { { "keep-transpose-needs-fp8-params", "keep_transpose=on needs param_gather=fp8, whose transposes it keeps",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    transpose_of_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PARAM_GATHER) },
+    transpose_of_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PARAM_GATHER), PLAN_OF_BLOCKS },
   { { "mxfp8-selective-needs-fine-grained", "param_gather=mxfp8 with recompute=selective needs fine_grained=on: rows and "
       "columns are needed at once", "Megatron-LM PR #4181", PLAN_ERROR_INVALID },
-    mxfp8_selective_per_unit, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_FINE_GRAINED) },
+    mxfp8_selective_per_unit, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_FINE_GRAINED), PLAN_OF_BLOCKS },
 
   { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v and of the delta rule's projections / tp and the "
       "tokens of a micro batch to be multiples of 16 (mxfp8: 32)",
       "Transformer Engine utils.py, assert_dim_for_fp8_exec", PLAN_ERROR_INVALID },
-    shapes_not_aligned, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_MBS, PLAN_SEQ, PLAN_TP, PLAN_CP) },
+    shapes_not_aligned, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_MBS, PLAN_SEQ, PLAN_TP, PLAN_CP), PLAN_OF_BLOCKS },
   { { "fine-grained-since-2026-05-20", "fine_grained=on needs a stack date of 2026-05-20 or later, or "
       "param_gather=mxfp8, which brings it", "Megatron-LM PR #4181, merged 2026-05-20", PLAN_ERROR_INVALID },
-    fine_grained_too_early, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+    fine_grained_too_early, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "delta-since-2026-01-17", "models with linear attention by the gated delta rule (attn_every) need a stack date of 2026-01-17 or later",
       "Megatron-LM PR #1989, merged 2026-01-17", PLAN_ERROR_INVALID },
-    delta_too_early, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
+    delta_too_early, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "max-pool-since-2026-07-02", "double_buffer=max_pool needs a stack date of 2026-07-02 or later: use "
       "double_buffer=on", "Megatron-LM PR #5462, merged 2026-07-02", PLAN_ERROR_INVALID },
     max_pool_too_early, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
@@ -559,7 +567,7 @@ static const PlanRuleEntry rules[] = {
     masters_not_aware, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PRECISION_AWARE) },
   { { "fused-masters-before-2026-04-10", "fused_masters=on needs a stack date before 2026-04-10, as in "
       "megatron-fsdp@2026-04-09: later ones switch them off", "Megatron-LM PR #4133, merged 2026-04-10", PLAN_ERROR_INVALID },
-    masters_too_late, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK) },
+    masters_too_late, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "offload-needs-precision-aware", "offload_optimizer above 0 needs precision_aware=on",
       "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     offload_not_aware, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_OPTIMIZER) },
@@ -576,7 +584,7 @@ static const PlanRuleEntry rules[] = {
     selective_of_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "recompute-modules-exist", "recompute_modules may name only modules of the model: moe and moe_act need experts, "
       "shared_experts shared ones, mla_up_proj latent attention", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
-    modules_not_there, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
+    modules_not_there, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "norms-not-with-delayed", "recompute_modules may not name layernorm or moe_act when compute=fp8-delayed",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     norms_with_delayed, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
@@ -603,19 +611,15 @@ static const PlanRuleEntry rules[] = {
     offloads_proj_alone, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS },
   { { "graphs-need-gpus", "cuda_graph=on needs a cluster of GPUs, which run ops by themselves: use off",
       "CUDA runtime, graphs", PLAN_ERROR_INVALID },
-    graphs_without_gpu, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_CUDA_GRAPH) },
+    graphs_without_gpu, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_CUDA_GRAPH), PLAN_OF_BLOCKS },
   { { "loss-chunks-of-stack", "loss_chunks above 1 needs stack=native, or stack=fsdp2 of 2026-04-27 or later with a head of "
       "its own: where it shares the embedding's weight, that is reduced twice, which is not modelled",
       "torchtitan PR #2937; Megatron-LM has no loss in pieces", PLAN_ERROR_UNSUPPORTED },
-    cuts_loss_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_LOSS_CHUNKS) },
+    cuts_loss_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_LOSS_CHUNKS), PLAN_OF_BLOCKS },
   { { "loss-chunks-divide", "loss_chunks must divide mbs x seq / cp, the tokens of a rank's micro batch: pieces are equal",
       "this program's own runtime", PLAN_ERROR_INVALID },
-    loss_chunks_do_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_LOSS_CHUNKS, PLAN_MBS, PLAN_SEQ, PLAN_CP) },
+    loss_chunks_do_not_divide, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_LOSS_CHUNKS, PLAN_MBS, PLAN_SEQ, PLAN_CP), PLAN_OF_BLOCKS },
 };
 /* clang-format on */
 
-const PlanRuleEntry *
-plan_rules_illegal (guint i)
-{
-  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_experts (i - G_N_ELEMENTS (rules));
-}
+const PlanRuleTable plan_rules_illegal = { rules, G_N_ELEMENTS (rules) };

@@ -45,23 +45,30 @@ typedef struct
   PlanField shown[13];
   PlanHazardLevel level; /* of a hazard */
   gboolean of_blocks;    /* it reads only fields that all plans of a block of PlanSpace share */
+  gboolean (*breaks_blocks) (const PlanFacts *f); /* or whether it is broken by these alone */
   gboolean of_model; /* it is about parts of a model that stacks lack: it is said before others */
 } PlanRuleEntry;
 
 #define PLAN_SHOW(...) \
   .n_shown = sizeof ((PlanField[]){ __VA_ARGS__ }) / sizeof (PlanField), .shown = { __VA_ARGS__ }
 #define PLAN_OF_BLOCKS .of_blocks = TRUE
+#define PLAN_BREAKS_BLOCKS(is_broken) .breaks_blocks = is_broken
 #define PLAN_OF_MODEL .of_model = TRUE
 #define PLAN_LEVEL(id) .level = PLAN_HAZARD_##id
 
-/* The tables in the order in which they are tried. NULL past the last entry of a table and of those
- * chained to it: illegal, experts, pipelines, stacks; then unbuilt, unbuilt pipelines. */
-const PlanRuleEntry *plan_rules_illegal (guint i);      /* what is wrong in any framework */
-const PlanRuleEntry *plan_rules_of_experts (guint i);   /* the same, about experts */
-const PlanRuleEntry *plan_rules_of_pipelines (guint i); /* the same, about pipelines */
-const PlanRuleEntry *plan_rules_of_stacks (guint i);    /* what the plan's stack cannot do */
-const PlanRuleEntry *plan_rules_unbuilt (guint i);      /* what this version does not model yet */
-const PlanRuleEntry *plan_rules_unbuilt_pipelines (guint i); /* the same, about pipelines */
+typedef struct
+{
+  const PlanRuleEntry *entries;
+  guint n;
+} PlanRuleTable;
+
+/* The tables in the order in which they are tried (rules.c). */
+extern const PlanRuleTable plan_rules_illegal;           /* what is wrong in any framework */
+extern const PlanRuleTable plan_rules_of_experts;        /* the same, about experts */
+extern const PlanRuleTable plan_rules_of_pipelines;      /* the same, about pipelines */
+extern const PlanRuleTable plan_rules_of_stacks;         /* what the plan's stack cannot do */
+extern const PlanRuleTable plan_rules_unbuilt;           /* what this version does not model yet */
+extern const PlanRuleTable plan_rules_unbuilt_pipelines; /* the same, about pipelines */
 
 /* The facts of a plan. The text of a broken rule with the values that it shows; the caller
  * frees. */

@@ -443,7 +443,7 @@ static const PlanRuleEntry rules[] = {
   { { "whole-gradients-are-torch-s", "grad_sync=last needs stack=fsdp2 or stack=fsdp1: only PyTorch keeps gradients whole "
       "that are sharded", "PyTorch set_requires_gradient_sync of _fully_shard.py, no_sync of "
       "fully_sharded_data_parallel.py", PLAN_ERROR_INVALID },
-    keeps_whole_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_GRAD_SYNC) },
+    keeps_whole_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_GRAD_SYNC), PLAN_OF_BLOCKS },
   { { "foreach-is-torch-s", "adam_foreach=on needs stack=fsdp2 or stack=fsdp1 with optimizer=adamw and moments in the "
       "format of main_params", "PyTorch torch/optim/adam.py", PLAN_ERROR_INVALID },
     foreach_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OPTIMIZER, PLAN_EXP_AVG_SQ, PLAN_ADAM_FOREACH) },
@@ -461,30 +461,30 @@ static const PlanRuleEntry rules[] = {
     moments_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ, PLAN_MAIN_PARAMS) },
   { { "activation-offload-is-megatron-s", "offload_layers and offload_modules need stack=megatron-fsdp, megatron or native",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
-    offloads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
+    offloads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS },
   { { "quantised-gather-of-stack", "param_gather other than compute needs stack=megatron-fsdp or native; stack=megatron "
       "takes fp8 and mxfp8", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    quantised_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER) },
+    quantised_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS },
   { { "compute-of-stack", "stack=nanotron computes in bf16, stack=fsdp1 in fp32, fp16 or bf16, stack=fsdp2 in those, "
       "fp8-tensorwise or mxfp8 (torchao); torchtitan's own recipes of fp8, with a scale per row, and its nvfp4 are not modelled",
       "nanotron config/models_config.py; torchao float8/config.py; torchtitan components/quantization/float8.py 58, mx.py, "
       "nvfp4.py", PLAN_ERROR_INVALID },
-    compute_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE) },
+    compute_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS },
   { { "torch-overlaps", "stack=fsdp2 and stack=fsdp1 need overlap_grad_reduce=on and overlap_param_gather=on: they have no "
       "switch for it", "PyTorch fully_shard, FullyShardedDataParallel", PLAN_ERROR_INVALID },
-    waits_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_PARAM_GATHER) },
+    waits_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_PARAM_GATHER), PLAN_OF_BLOCKS },
   { { "chunks-are-megatron-s", "recompute_method=uniform with recompute_layers above 1 needs stack=megatron-fsdp, megatron or "
       "native: others recompute layer by layer", "torchtitan activation_checkpoint.py; nanotron models/llama.py", PLAN_ERROR_INVALID },
-    chunks_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_LAYERS) },
+    chunks_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_LAYERS), PLAN_OF_BLOCKS },
   { { "selective-is-op-sac", "recompute=selective on stack=fsdp2 and stack=fsdp1 needs recompute_modules=op-sac alone; "
       "stack=nanotron has none", "torchtitan activation_checkpoint.py", PLAN_ERROR_INVALID },
-    modules_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES) },
+    modules_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "nanotron-recomputes-all", "recompute=full on stack=nanotron needs all layers, as recompute_method=uniform recomputes "
       "them: it has one switch", "nanotron config/parallelism_config.py, recompute_layer", PLAN_ERROR_INVALID },
-    recomputes_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
+    recomputes_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS), PLAN_OF_BLOCKS },
   { { "op-sac-is-torch-s", "recompute_modules=op-sac needs stack=fsdp2 or fsdp1",
       "torchtitan activation_checkpoint.py", PLAN_ERROR_INVALID },
-    op_sac_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES) },
+    op_sac_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "nanotron-gradients-are-fp32", "stack=nanotron needs main_grads=fp32, grad_comm=fp32 and reduce_algo=rs: "
       "its accumulator is summed in place",
       "nanotron optim/gradient_accumulator.py", PLAN_ERROR_INVALID },
@@ -493,34 +493,34 @@ static const PlanRuleEntry rules[] = {
     replicas_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DP_OUTER, PLAN_CP) },
   { { "flat-parameters-are-whole", "stack=fsdp1 needs tp=1 and cp=1: its flat parameters hold whole layers",
       "PyTorch FullyShardedDataParallel", PLAN_ERROR_INVALID },
-    flat_parameters_split, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_CP) },
+    flat_parameters_split, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_CP), PLAN_OF_BLOCKS },
   { { "graphs-are-megatron-s", "cuda_graph=on needs stack=megatron-fsdp, megatron or native",
       "Megatron-LM cuda_graphs.py", PLAN_ERROR_INVALID },
-    graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH) },
+    graphs_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH), PLAN_OF_BLOCKS },
   { { "graphs-recompute-no-dropout", "cuda_graph=on with recompute=selective needs attention_dropout=0 where recompute_modules has "
       "core_attn, and hidden_dropout=0 where it has mlp or moe", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     recomputes_dropout_in_graph, PLAN_ADD_NOTHING,
-    PLAN_SHOW (PLAN_CUDA_GRAPH, PLAN_RECOMPUTE_MODULES, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },
+    PLAN_SHOW (PLAN_CUDA_GRAPH, PLAN_RECOMPUTE_MODULES, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT), PLAN_OF_BLOCKS },
   { { "megatron-empties-its-cache", "empty_cache=on needs stack=megatron-fsdp or stack=megatron, whose training loop has such a switch",
       "Megatron-LM training.py, empty_unused_memory_level", PLAN_ERROR_INVALID },
     empties_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EMPTY_CACHE) },
   { { "user-buffers-are-transformer-engine-s", "tp_overlap=ub needs stack=megatron-fsdp or stack=megatron, whose layers "
       "have such products", "TransformerEngine common/comm_gemm_overlap", PLAN_ERROR_INVALID },
-    user_buffers_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP) },
+    user_buffers_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP), PLAN_OF_BLOCKS },
   { { "async-is-compiled", "tp_overlap=async needs stack=native, or stack=fsdp2 and compile=on: there the compiler takes products and "
       "collectives apart",
       "torchtitan parallelize.py; PyTorch _inductor/fx_passes/micro_pipeline_tp.py", PLAN_ERROR_INVALID },
-    async_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP, PLAN_COMPILE) },
+    async_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP, PLAN_COMPILE), PLAN_OF_BLOCKS },
   { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",
       "nanotron models/llama.py", PLAN_ERROR_INVALID },
-    drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },
+    drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT), PLAN_OF_BLOCKS },
   { { "documents-of-stack", "doc_tokens needs stack=megatron-fsdp or stack=megatron from 2026-06-28 on, or stack=native: "
       "attention of the others goes over whole sequences", "Megatron-LM PR #5298, --dataloader-inter-document-masking",
       PLAN_ERROR_INVALID },
-    leaves_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_DOC_TOKENS) },
+    leaves_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_DOC_TOKENS), PLAN_OF_BLOCKS },
   { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
       "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
-    compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPILE) },
+    compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPILE), PLAN_OF_BLOCKS },
   { { "all-to-all-of-stack", "reduce_algo=a2a needs stack=native or stack=megatron: Megatron-FSDP, PyTorch and nanotron have "
       "only reduce-scatter", "Megatron-LM param_and_grad_buffer.py of megatron_fsdp", PLAN_ERROR_INVALID },
     all_to_all_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_REDUCE_ALGO) },
@@ -547,33 +547,33 @@ static const PlanRuleEntry rules[] = {
     optimizer_not_distributed, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_DP_OUTER, PLAN_PRECISION_AWARE) },
   { { "transposes-are-megatron-fsdp-s", "keep_transpose=on needs stack=megatron-fsdp or native",
       "Megatron-LM arguments.py, --keep-fp8-transpose-cache", PLAN_ERROR_INVALID },
-    transpose_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_KEEP_TRANSPOSE) },
+    transpose_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_KEEP_TRANSPOSE), PLAN_OF_BLOCKS },
   { { "megatron-checks-the-loss", "nan_check=params needs another stack than megatron, which looks at the loss and at whole "
       "buckets of gradients", "Megatron-LM arguments.py, --no-check-for-nan-in-loss-and-grad", PLAN_ERROR_INVALID },
-    nan_check_of_params, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_NAN_CHECK) },
+    nan_check_of_params, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_NAN_CHECK), PLAN_OF_BLOCKS },
   { { "nan-check-needs-the-host", "nan_check=loss on stack=megatron-fsdp and stack=megatron needs compute other than fp16, whose "
       "loss is scaled, and cuda_graph=off: a graph cannot look at a value", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
-    nan_check_of_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_NAN_CHECK, PLAN_COMPUTE, PLAN_CUDA_GRAPH) },
+    nan_check_of_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_NAN_CHECK, PLAN_COMPUTE, PLAN_CUDA_GRAPH), PLAN_OF_BLOCKS },
   { { "te-loss-was-megatron-s", "ce_fusion=te needs stack=megatron-fsdp or stack=megatron as it was before 2026-06-03 "
       "(stack=megatron@2026-06-02), when Megatron-LM switched it off for want of stability: use ce_fusion=on", "Megatron-LM PR #5115", PLAN_ERROR_INVALID },
-    lacks_te_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CE_FUSION) },
+    lacks_te_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CE_FUSION), PLAN_OF_BLOCKS },
   { { "deterministic-loss-is-not-fused", "deterministic=on on stack=megatron-fsdp and stack=megatron needs ce_fusion=off",
       "Megatron-LM determinism.py", PLAN_ERROR_INVALID },
-    deterministic_fused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DETERMINISTIC, PLAN_CE_FUSION) },
+    deterministic_fused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DETERMINISTIC, PLAN_CE_FUSION), PLAN_OF_BLOCKS },
   { { "last-layer-stays", "offload_layers on stack=megatron-fsdp and stack=megatron must be below the model's layers",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
-    offloads_every_layer, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_OFFLOAD_LAYERS) },
+    offloads_every_layer, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_OFFLOAD_LAYERS), PLAN_OF_BLOCKS },
   { { "model-of-megatron-lm", "stack=megatron needs a model that Megatron Core has modules for (fsdplan emit --as megatron "
       "names the property that Megatron-LM lacks): use stack=megatron-fsdp, whose call takes models of one's own, or fsdp2",
       "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
-    model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+    model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "model-of-nanotron", "stack=nanotron needs a llama: RMS norms before attention and MLP, a gated silu, rope on whole "
       "heads of hidden / heads and not scaled (its configuration has rope_scaling, its llama does not read it), no biases, "
       "windows, caps or experts", "nanotron config/models_config.py, LlamaConfig; models/llama.py", PLAN_ERROR_INVALID },
-    model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+    model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "mxfp8-recomputes-all", "compute=mxfp8 on stack=fsdp2 needs all layers recomputed or none: torchtitan, which brings it, "
       "has no other choice", "torchtitan distributed/activation_checkpoint.py", PLAN_ERROR_INVALID },
-    mxfp8_of_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
+    mxfp8_of_some_layers, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS), PLAN_OF_BLOCKS },
   { { "settings-of-megatron-lm", "comm_unit, sharp and offloading on stack=megatron-fsdp need a model that Megatron-LM's flags "
       "can describe: Megatron-FSDP's call, which takes any other, has no such arguments",
       "Megatron-LM fully_shard.py of megatron_fsdp", PLAN_ERROR_INVALID },
@@ -584,19 +584,15 @@ static const PlanRuleEntry rules[] = {
     native_without_cuda, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "ep-needs-a-mesh", "ep above 1 needs a stack other than fsdp1, which shards every parameter over all ranks",
       "PyTorch FullyShardedDataParallel", PLAN_ERROR_INVALID },
-    ep_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EP) },
+    ep_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EP), PLAN_OF_BLOCKS },
   { { "expert-settings-are-megatron-s", "moe_dispatcher=allgather and changes of etp, moe_grouped_gemm, moe_permute_fusion, "
       "moe_router_fusion, router_dtype, moe_capacity, moe_pad_to_capacity, moe_drop, moe_shared_overlap, ep_overlap and ep_delay_wgrad need "
       "stack=megatron-fsdp, megatron or native",
       "torchtitan models/common/moe.py, token_dispatcher.py, distributed/parallel_dims.py", PLAN_ERROR_INVALID },
     expert_settings_elsewhere, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER, PLAN_ETP, PLAN_MOE_GROUPED_GEMM,
       PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY,
-      PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD) },
+      PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD), PLAN_OF_BLOCKS },
 };
 /* clang-format on */
 
-const PlanRuleEntry *
-plan_rules_of_stacks (guint i)
-{
-  return i < G_N_ELEMENTS (rules) ? &rules[i] : NULL;
-}
+const PlanRuleTable plan_rules_of_stacks = { rules, G_N_ELEMENTS (rules) };

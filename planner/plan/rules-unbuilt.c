@@ -253,16 +253,21 @@ overlaps_products (const PlanFacts *f)
 }
 
 static gboolean
-has_other_fields (const PlanFacts *f)
+has_other_fields_of_block (const PlanFacts *f)
 {
   return has_experts (f)
-         && (!computes_experts (f) || gathers_otherwise (f) || pools_otherwise (f)
-             || overlaps_products (f)
+         && (!computes_experts (f) || gathers_otherwise (f) || overlaps_products (f)
              || ((!IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0)
                  && !is_stack (f, PLAN_STACK_NATIVE))
              || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
              || f->value[PLAN_OFFLOAD_MODULES] != 0
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
+}
+
+static gboolean
+has_other_fields (const PlanFacts *f)
+{
+  return has_other_fields_of_block (f) || (has_experts (f) && pools_otherwise (f));
 }
 
 /* What was measured, or read, on NVIDIA's GPUs alone: memory registered with NCCL, reductions by
@@ -301,16 +306,24 @@ has_delta_of_some (const PlanFacts *f)
  * tokens, twice per layer; where computing is deterministic it runs the rule op by op; documents
  * would need the packed format, in which states begin anew (gated_delta_net/gdn.py). */
 static gboolean
-computes_delta_otherwise (const PlanFacts *f)
+computes_block_otherwise (const PlanFacts *f)
 {
   const gboolean is_known = IS (f, COMPUTE, BF16) || IS (f, COMPUTE, FP8_TENSORWISE)
                             || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
   return (f->model->delta.attn_every > 0 || f->model->attn_gate)
-         && (!is_known || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, DOUBLE_BUFFER, OFF)
-             || !IS (f, TP_OVERLAP, NONE) || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN)
-             || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
+         && (!is_known || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, TP_OVERLAP, NONE)
+             || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN) || !IS (f, EP_OVERLAP, OFF)
+             || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
              || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
              || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
+}
+
+static gboolean
+computes_delta_otherwise (const PlanFacts *f)
+{
+  return computes_block_otherwise (f)
+         || ((f->model->delta.attn_every > 0 || f->model->attn_gate)
+             && !IS (f, DOUBLE_BUFFER, OFF));
 }
 
 static gboolean
@@ -335,56 +348,57 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-prediction-modules", "of models with multi-token prediction (mtp) those with one module, experts in all layers but "
       "the first dense_layers, rotary positions, no windows and untied embeddings are planned by this version: plan others without "
       "modules, by mtp=0 behind the model's name or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_other_modules, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ), PLAN_OF_MODEL },
+    has_other_modules, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-model-parts", "of models with experts or latent attention, those with "
       "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    has_other_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ), PLAN_OF_MODEL },
+    has_other_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-shared-norm", "models whose attention and MLP share a norm are modelled with tp=1 and compute=fp32, bf16 or "
       "fp16 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    shares_norm, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP, PLAN_COMPUTE) },
+    shares_norm, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP, PLAN_COMPUTE), PLAN_OF_BLOCKS },
   { { "not-built-yet-full-norms", "models that norm queries and keys over all heads together (qk_norm=full) are modelled with tp=1 by "
       "this version: with more, ranks would have to add up the squares of each other's heads", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    splits_full_norms, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP) },
+    splits_full_norms, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP), PLAN_OF_BLOCKS },
   { { "not-built-yet-delta", "linear attention by the gated delta rule (attn_every) and gates of attention's output (attn_gate) are "
       "planned for stack=megatron-fsdp and stack=megatron by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_delta_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+    has_delta_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-delta-of-some", "of models with linear attention (attn_every) those with experts in all layers or in none "
       "(dense_layers=0, moe_every=1) are planned by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_delta_of_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+    has_delta_of_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-with-delta", "models with linear attention (attn_every) or a gate on attention's output (attn_gate) are modelled with "
       "compute=bf16, fp8-tensorwise, fp8-blockwise and mxfp8, param_gather=compute, cp=1, doc_tokens=0, deterministic=off, double_buffer=off, "
       "tp_overlap=none, cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     computes_delta_otherwise, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP,
-      PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
+      PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
+    PLAN_BREAKS_BLOCKS (computes_block_otherwise) },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    predicts_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT), PLAN_OF_MODEL },
+    predicts_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
 #define X(id, name, allowed, mask) \
   { { "not-built-yet-" name, "only " name " = " allowed " is modelled by this version", LIMIT, \
       PLAN_ERROR_UNSUPPORTED }, \
-    is_outside_##id, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_##id) },
+    is_outside_##id, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_##id), PLAN_OF_BLOCKS },
   UNBUILT_LIST (X)
 #undef X
   { { "not-built-yet-moe_dispatcher", "stack=native sends rows to experts by moe_dispatcher=alltoall alone in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    sends_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER) },
+    sends_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
   { { "not-built-yet-etp", "etp above 1 is modelled for stack=megatron-fsdp and stack=megatron with moe_dispatcher=alltoall or "
       "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },
+    splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
   { { "not-built-yet-moe_grouped_gemm", "moe_grouped_gemm=off is modelled for stack=megatron-fsdp and stack=megatron, with "
       "unquantised compute, ep_delay_wgrad=off, no biases of experts and scores_on_input=off, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    goes_through_experts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_COMPUTE, PLAN_EP_DELAY_WGRAD) },
+    goes_through_experts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_COMPUTE, PLAN_EP_DELAY_WGRAD), PLAN_OF_BLOCKS },
   { { "not-built-yet-moe_permute_fusion", "moe_permute_fusion=off is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    moves_rows_eagerly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PERMUTE_FUSION) },
+    moves_rows_eagerly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PERMUTE_FUSION), PLAN_OF_BLOCKS },
   { { "not-built-yet-moe_shared_overlap", "moe_shared_overlap=on is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    overlaps_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_SHARED_OVERLAP) },
+    overlaps_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_SHARED_OVERLAP), PLAN_OF_BLOCKS },
   { { "not-built-yet-moe_pad_to_capacity", "moe_pad_to_capacity=on is modelled for stack=megatron-fsdp and stack=megatron by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    pads_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PAD_TO_CAPACITY) },
+    pads_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PAD_TO_CAPACITY), PLAN_OF_BLOCKS },
   { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron, and for stack=megatron-fsdp without strategy=optim_grads_params, "
       "with etp=1 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_STRATEGY, PLAN_ETP) },
@@ -395,30 +409,30 @@ static const PlanRuleEntry rules[] = {
       PLAN_MOE_DISPATCHER) },
   { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH) },
+    splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH), PLAN_OF_BLOCKS },
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
+    recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
       "with cp=1, and for stack=native, with param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER), PLAN_OF_MODEL },
+    has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-lone-experts", "outer_strategy=optim is modelled where several ranks of a replica have the same experts, by this "
       "version: ep x etp must be less than the devices of a replica", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_lone_experts, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_EP, PLAN_ETP, PLAN_DP_OUTER) },
   { { "not-built-yet-llama4", "layers without rotary positions (nope_every), norms without weights (qk_l2_norm), window_chunks and "
       "scores_on_input are planned for stack=megatron-fsdp, megatron, fsdp2 and native, chunks shorter than seq with cp=1 or for "
       "stack=native, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_llama4_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_SEQ, PLAN_CP) },
+    has_llama4_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_SEQ, PLAN_CP), PLAN_OF_BLOCKS },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron, fsdp2 and native by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
+    is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp, stack=megatron and stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    gates_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+    gates_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp, "
       "megatron and native", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    splits_latent_attention, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP) },
+    splits_latent_attention, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP), PLAN_OF_BLOCKS },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32 and nvfp4), param_gather=compute (on stack=megatron also mxfp8; on "
       "Megatron's stacks also fp8 where all layers have experts, or none), "
@@ -426,17 +440,13 @@ static const PlanRuleEntry rules[] = {
       "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_NAME,
-    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES),
+    PLAN_BREAKS_BLOCKS (has_other_fields_of_block) },
   { { "not-built-yet-micro-batches", "steps of at most 131072 micro batches, and of 8192 with pp above 1, are planned by this "
       "version: gbs / mbs / the data-parallel size (devices / tp / cp / pp) must not be more; gbs counts sequences, not tokens",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_too_many_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP) },
+    has_too_many_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP), PLAN_OF_BLOCKS },
 };
 /* clang-format on */
 
-const PlanRuleEntry *
-plan_rules_unbuilt (guint i)
-{
-  return i < G_N_ELEMENTS (rules) ? &rules[i]
-                                  : plan_rules_unbuilt_pipelines (i - G_N_ELEMENTS (rules));
-}
+const PlanRuleTable plan_rules_unbuilt = { rules, G_N_ELEMENTS (rules) };

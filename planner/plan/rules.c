@@ -79,24 +79,55 @@ plan_rules_facts (const Plan *resolved, const PlanModel *model, const PlanCluste
                       .stack = plan_stack_of (resolved, cluster->kind, NULL) };
 }
 
+static const PlanRuleTable *const tables[]
+    = { &plan_rules_illegal,   &plan_rules_of_experts, &plan_rules_of_pipelines,
+        &plan_rules_of_stacks, &plan_rules_unbuilt,    &plan_rules_unbuilt_pipelines };
+
 static const PlanRuleEntry *
 entry_at (guint i)
 {
-  guint n = 0;
-  while (plan_rules_illegal (n))
-    n++;
-  return i < n ? plan_rules_illegal (i) : plan_rules_unbuilt (i - n);
+  for (guint t = 0; t < G_N_ELEMENTS (tables); i -= tables[t++]->n)
+    if (i < tables[t]->n)
+      return &tables[t]->entries[i];
+  return NULL;
 }
 
-/* The first rule that is broken, of those about the model alone if asked; NULL: none. */
-static const PlanRuleEntry *
-find_broken (const PlanFacts *facts, gboolean is_of_model)
+/* Which rules are asked, and whether one of them is broken. */
+typedef gboolean (*BrokenFunc) (const PlanRuleEntry *entry, const PlanFacts *facts);
+
+static gboolean
+is_broken (const PlanRuleEntry *entry, const PlanFacts *facts)
 {
-  const PlanRuleEntry *entry;
-  for (guint table = 0; table < 2; table++)
-    for (guint i = 0; (entry = table ? plan_rules_unbuilt (i) : plan_rules_illegal (i)); i++)
-      if ((!is_of_model || entry->of_model) && entry->is_broken (facts))
-        return entry;
+  return entry->is_broken (facts);
+}
+
+static gboolean
+is_broken_of_model (const PlanRuleEntry *entry, const PlanFacts *facts)
+{
+  return entry->of_model && entry->is_broken (facts);
+}
+
+static gboolean
+is_broken_in_block (const PlanRuleEntry *entry, const PlanFacts *facts)
+{
+  return !entry->of_blocks && entry->is_broken (facts);
+}
+
+static gboolean
+is_broken_by_block (const PlanRuleEntry *entry, const PlanFacts *facts)
+{
+  return entry->of_blocks ? entry->is_broken (facts)
+                          : entry->breaks_blocks && entry->breaks_blocks (facts);
+}
+
+/* The first rule that is broken; NULL: none. */
+static inline const PlanRuleEntry *
+find_broken (const PlanFacts *facts, BrokenFunc asks)
+{
+  for (guint t = 0; t < G_N_ELEMENTS (tables); t++)
+    for (guint i = 0; i < tables[t]->n; i++)
+      if (asks (&tables[t]->entries[i], facts))
+        return &tables[t]->entries[i];
   return NULL;
 }
 
@@ -108,10 +139,10 @@ plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluste
                             && resolved->value[PLAN_SEQ] > 0,
                         FALSE);
   const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
-  const PlanRuleEntry *const broken = find_broken (&facts, FALSE);
+  const PlanRuleEntry *const broken = find_broken (&facts, is_broken);
   if (broken && error)
     {
-      const PlanRuleEntry *const of_model = find_broken (&facts, TRUE);
+      const PlanRuleEntry *const of_model = find_broken (&facts, is_broken_of_model);
       set_error (error, of_model ? of_model : broken, &facts);
     }
   return !broken;
@@ -121,11 +152,14 @@ gboolean
 plan_rules_check_block (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
 {
   const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
-  const PlanRuleEntry *entry;
-  for (guint i = 0; (entry = plan_rules_illegal (i)); i++)
-    if (entry->of_blocks && entry->is_broken (&facts))
-      return FALSE;
-  return TRUE;
+  return !find_broken (&facts, is_broken_by_block);
+}
+
+gboolean
+plan_rules_check_in_block (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
+{
+  const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
+  return !find_broken (&facts, is_broken_in_block);
 }
 
 gboolean
@@ -133,11 +167,11 @@ plan_rules_stack_has (const Plan *plan, const PlanField *fields, guint n, const 
                       const PlanCluster *cluster)
 {
   const PlanFacts facts = plan_rules_facts (plan, model, cluster);
-  const PlanRuleEntry *entry;
-  for (guint i = 0; (entry = plan_rules_of_stacks (i)); i++)
-    for (guint shown = 0; shown < entry->n_shown; shown++)
+  const PlanRuleEntry *entries = plan_rules_of_stacks.entries;
+  for (guint i = 0; i < plan_rules_of_stacks.n; i++)
+    for (guint shown = 0; shown < entries[i].n_shown; shown++)
       for (guint f = 0; f < n; f++)
-        if (entry->shown[shown] == fields[f] && entry->is_broken (&facts))
+        if (entries[i].shown[shown] == fields[f] && entries[i].is_broken (&facts))
           return FALSE;
   return TRUE;
 }

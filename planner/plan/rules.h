@@ -29,6 +29,10 @@ gboolean plan_rules_check (const Plan *resolved, const PlanModel *model, const P
 gboolean plan_rules_check_block (const Plan *resolved, const PlanModel *model,
                                  const PlanCluster *cluster);
 
+/* Whether a resolved plan of a block that plan_rules_check_block allows is legal. */
+gboolean plan_rules_check_in_block (const Plan *resolved, const PlanModel *model,
+                                    const PlanCluster *cluster);
+
 /* Whether the stack has the plan's values of these fields: FALSE if a rule of the stack is broken
  * that shows one of them. The plan need not be resolved. */
 gboolean plan_rules_stack_has (const Plan *plan, const PlanField *fields, guint n,

@@ -162,24 +162,21 @@ is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
          || (double)time_ns > (double)mark->best_ns * s->front;
 }
 
-/* Whether there is a legal plan at a point. */
+/* Whether there is a legal plan at a point of a block that plan_resolve_block allows. */
 static gboolean
 legal_at (const PlanSearch *s, guint64 point, Plan *out_resolved)
 {
   Plan plan;
   return plan_space_at (s->space, point, &plan)
-         && plan_resolve (&plan, s->model, s->cluster, out_resolved, NULL)
+         && plan_resolve_in_block (&plan, s->model, s->cluster, out_resolved)
          && plan_space_admits (s->space, out_resolved);
 }
 
-/* Finds the first legal plan of a block. `one` is any plan of the block. */
+/* Finds the first legal plan of a block that plan_resolve_block allows. */
 static gboolean
-first_legal (const PlanSearch *s, guint64 block, const Plan *one, guint64 *out_point,
-             Plan *out_resolved)
+first_legal (const PlanSearch *s, guint64 block, guint64 *out_point, Plan *out_resolved)
 {
   const guint64 size = plan_space_block_size (s->space);
-  if (!plan_resolve_block (one, s->model, s->cluster))
-    return FALSE;
   for (*out_point = block * size; *out_point < (block + 1) * size; ++*out_point)
     if (legal_at (s, *out_point, out_resolved))
       return TRUE;
@@ -212,7 +209,8 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
   Plan plan, resolved;
   guint64 first = 0;
   plan_space_at (s->space, index * size, &plan);
-  if (!s->minimizes_memory && !first_legal (s, index, &plan, &first, &resolved))
+  if (!plan_resolve_block (&plan, s->model, s->cluster)
+      || (!s->minimizes_memory && !first_legal (s, index, &first, &resolved)))
     {
       counts->by_rule += size;
       return FALSE;
@@ -384,11 +382,9 @@ static void
 filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64 point,
               Bounds *bounds, GArray *kept, PlanSearchResult *counts)
 {
-  Plan plan, resolved;
+  Plan resolved;
   Candidate candidate = { .point = point };
-  if (!plan_space_at (s->space, point, &plan)
-      || !plan_resolve (&plan, s->model, s->cluster, &resolved, NULL)
-      || !plan_space_admits (s->space, &resolved)
+  if (!legal_at (s, point, &resolved)
       || (candidate.memory_bytes = bound_bytes (s, &resolved, bounds)) == NO_CASE)
     {
       counts->by_rule++;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which stage of a pipeline holds which layers and parameters. */
+/* Which stage of a pipeline holds which layers and parameters; the cuts that a search tries. */
 #include "config.h"
 
 #include "planner/plan/stages.h"
+#include "planner/search/cuts.h"
 #include "tests/prop/pipelines.h"
 #include "tests/share.h"
 
@@ -368,6 +369,70 @@ START_TEST (layouts_put_layers_where_their_letters_are)
 }
 END_TEST
 
+/* The load of a plan's slowest stage, in layers; the loss counts as `loss` layers. */
+static double
+slowest_stage (const PlanModel *model, const PlanStack *stack, const Plan *plan, double loss)
+{
+  double slowest = 0;
+  for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
+    {
+      const PlanStage stage = plan_stage_of (model, stack, plan, number);
+      slowest = MAX (slowest, (double)stage.layers + (stage.has_head ? loss : 0));
+    }
+  return slowest;
+}
+
+/* Cuts assign all layers to stages. Where a cut sets the layers of the first or last stage, no
+ * other numbers there would make the slowest stage quicker. */
+START_TEST (cuts_are_legal_and_even)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autofree char *spec
+      = g_strdup_printf ("layers=%d,hidden=512,ffn=1024,heads=8,vocab=%d,max_seq=64",
+                         g_rand_int_range (rand, 1, 100), 1000 * g_rand_int_range (rand, 1, 60));
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, 7));
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (nodes, NULL);
+  Plan plan = test_plan ("stack=megatron strategy=optim gbs=64 seq=64");
+  const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+  const double layers = plan_model_flops_per_token (model, 64, 0) / (double)model->layers;
+  const double loss = 6 * (double)(model->hidden * model->vocab) / layers;
+  g_autoptr (GArray) cuts
+      = plan_cuts_of (model, cluster, stack, 64, (PlanCutFixed){ .has_layout = FALSE });
+  ck_assert_uint_gt (cuts->len, 0);
+  for (guint i = 0; i < cuts->len; i++)
+    {
+      const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
+      ck_assert_int_eq (plan_cluster_devices (cluster) % cut->stages, 0);
+      plan.value[PLAN_PP] = cut->stages;
+      plan.value[PLAN_VPP] = cut->n_virtual;
+      plan.value[PLAN_PP_FIRST_LAYERS] = cut->first_layers;
+      plan.value[PLAN_PP_LAST_LAYERS] = cut->last_layers;
+      plan.value[PLAN_PP_COUNT_EMBEDDING] = cut->counts_ends;
+      plan.value[PLAN_PP_COUNT_LOSS] = cut->counts_ends || cut->last_short == 1;
+      plan.value[PLAN_PP_LAST_SHORT] = cut->last_short > 1 ? cut->last_short : 0;
+      ck_assert_msg (plan_stages_divide (model, stack, &plan), "%s: %d stages, %d virtual", spec,
+                     (int)cut->stages, (int)cut->n_virtual);
+      if (cut->last_layers == PLAN_UNSET)
+        continue;
+      const double found = slowest_stage (model, stack, &plan, loss);
+      for (gint64 first = 1; first < model->layers; first++)
+        for (gint64 last = 1; first + last <= model->layers; last++)
+          {
+            plan.value[PLAN_PP_FIRST_LAYERS] = first;
+            plan.value[PLAN_PP_LAST_LAYERS] = last;
+            if (plan_stages_divide (model, stack, &plan) && first % cut->n_virtual == 0
+                && last % cut->n_virtual == 0 && !plan_stages_leave_one_empty (model, stack, &plan))
+              ck_assert_msg (found <= slowest_stage (model, stack, &plan, loss) + 1e-6,
+                             "%s: %d stages, %d virtual, ends %d and %d: %g layers; %d and %d: %g",
+                             spec, (int)cut->stages, (int)cut->n_virtual, (int)cut->first_layers,
+                             (int)cut->last_layers, found, (int)first, (int)last,
+                             slowest_stage (model, stack, &plan, loss));
+          }
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -380,6 +445,7 @@ main (void)
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, layouts_put_layers_where_their_letters_are, 300);
   test_add_share (tcase, parameters_are_read_where_they_lie, 60);
+  test_add_share (tcase, cuts_are_legal_and_even, 40);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
