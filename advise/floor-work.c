@@ -88,6 +88,8 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   work->of[ADVISE_FLOOR_COPYING] += copies_exchanged (schedule, op) ? ns : 0;
   work->of[ADVISE_FLOOR_STREAMS + op->stream] += ns;
   work->of[ADVISE_FLOOR_HOST] += launch_ns;
+  if (op->group >= 0 && (op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE))
+    work->of[ADVISE_FLOOR_GROUPS + op->group] += ns;
   if (!adds_gradients (schedule, op))
     {
       SimSlowdown *slowdown = slowdown_of (op, awaited, work);

@@ -21,7 +21,8 @@ enum
   ADVISE_FLOOR_SERIAL,  /* see serial_ns in floor-work.c */
   ADVISE_FLOOR_PERIOD,  /* the simulated time of a step; 0 where it was not simulated */
   ADVISE_FLOOR_STREAMS,
-  ADVISE_FLOOR_N = ADVISE_FLOOR_STREAMS + PLAN_N_STREAMS,
+  ADVISE_FLOOR_GROUPS = ADVISE_FLOOR_STREAMS + PLAN_N_STREAMS, /* gathers and reductions of each */
+  ADVISE_FLOOR_N = ADVISE_FLOOR_GROUPS + PLAN_MAX_GROUPS,
 };
 
 typedef struct

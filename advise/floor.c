@@ -9,7 +9,9 @@
  * gives.
  *
  * Why it holds. Each of host, stream and chain does one thing after another, so each one's sum
- * of costs bounds the time (stage_floor_ns). Sharing a device only slows ops (sim/sharing.h).
+ * of costs bounds the time (stage_floor_ns). So does a communicator's, which gathers and reductions
+ * share unless gathers have one to themselves (floor_beside_ns). Sharing a device only slows ops
+ * (sim/sharing.h).
  * The work of a micro batch is the difference of two relaxed steps of n + 1 and n micro batches
  * (find_micro_batch). Where the relaxed plan accumulates gradients more slowly than the plan
  * itself may, that difference is subtracted (adding_left_out_ns). In a pipeline a stage's passes
@@ -39,10 +41,12 @@
 #include "planner/search/detour.h"
 #include "planner/search/search.h"
 
-/* The gathers and reductions of a micro batch, by stream. */
+/* The gathers and reductions of a micro batch, by stream; and for how long the busiest communicator
+ * is busy with both. */
 typedef struct
 {
   SimSlowdownStream beside[2];
+  gint64 group_ns;
 } Exchange;
 
 /* Times of a stage's collectives that run once in a step: gathers of its weights, reductions of its
@@ -602,7 +606,9 @@ floor_beside_ns (const AdviseFloorWork *work, const Exchange *exchange, const Pl
   const gint64 chain = chain_ns (work, resolved);
   const Exchange met = find_met (exchange, chain, resolved);
   const gint64 slowed = chain + sim_slowdown_slowing_ns (&work->chain, met.beside);
-  return MAX (slowed, MAX (exchange->beside[0].ns, exchange->beside[1].ns));
+  const gboolean is_shared = resolved->value[PLAN_AG_GROUP] == PLAN_AG_GROUP_OFF;
+  const gint64 exchanged = MAX (exchange->beside[0].ns, exchange->beside[1].ns);
+  return MAX (slowed, is_shared ? MAX (exchanged, exchange->group_ns) : exchanged);
 }
 
 static gboolean
@@ -614,14 +620,16 @@ find_exchanged (const AdviseFloors *self, const Plan *plan, gint64 micro_batches
   return find_step (self, &few, 0, FALSE, out);
 }
 
-/* The exchange of a plan's third micro batch; empty where it cannot be found. */
+/* The exchange of a plan's third micro batch; empty where it cannot be found. Gathers and
+ * reductions share communicators in it, whatever they do in the plan. */
 static Exchange
-find_exchange (AdviseFloors *self, const Plan *plan)
+find_exchange (AdviseFloors *self, const Plan *resolved)
 {
-  Plan key;
+  Plan key, shared = *resolved;
   AdviseFloorWork two, three;
-  Exchange exchange = { { { .n_kinds = 0 } } };
-  plan_bound_distil_exchange (plan, &key);
+  Exchange exchange = { .group_ns = 0 };
+  shared.value[PLAN_AG_GROUP] = PLAN_AG_GROUP_OFF;
+  plan_bound_distil_exchange (&shared, &key);
   g_mutex_lock (&self->lock);
   const Exchange *known = g_hash_table_lookup (self->exchanges, &key);
   if (known)
@@ -629,11 +637,13 @@ find_exchange (AdviseFloors *self, const Plan *plan)
   g_mutex_unlock (&self->lock);
   if (known)
     return exchange;
-  if (find_exchanged (self, plan, 2, &two) && find_exchanged (self, plan, 3, &three))
+  if (find_exchanged (self, &shared, 2, &two) && find_exchanged (self, &shared, 3, &three))
     {
       const AdviseFloorWork work = advise_floor_work_add (&three, &two, -1);
       exchange.beside[0] = sim_slowdown_stream (&work.gather);
       exchange.beside[1] = sim_slowdown_stream (&work.reduce);
+      for (guint i = 0; i < PLAN_MAX_GROUPS; i++)
+        exchange.group_ns = MAX (exchange.group_ns, work.of[ADVISE_FLOOR_GROUPS + i]);
     }
   g_mutex_lock (&self->lock);
   g_hash_table_replace (self->exchanges, g_memdup2 (&key, sizeof key),

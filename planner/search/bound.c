@@ -667,7 +667,6 @@ plan_bound_distil_exchange (const Plan *resolved, Plan *out_plan)
   plan.value[PLAN_MBS] = plan.value[PLAN_GBS] = plan.value[PLAN_LOSS_CHUNKS] = 1;
   if (plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_OFF)
     SET (&plan, DOUBLE_BUFFER, OFF);
-  SET (&plan, AG_GROUP, OFF);
   SET (&plan, EXP_AVG, FP32);
   SET (&plan, EXP_AVG_SQ, FP32);
   SET (&plan, RECOMPUTE, NONE);
