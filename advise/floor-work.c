@@ -182,7 +182,7 @@ note_nodes (const PlanSchedule *schedule, const SimCost *cost, guint begin, guin
     note_times (schedule, cost, &g_array_index (again, Again, i), NULL, work);
 }
 
-/* Host and chain while nodes are gone through in order, for serial_ns. */
+/* Host and chain while nodes are gone through in order, for advise_floor_serial_ns. */
 typedef struct
 {
   const PlanSchedule *schedule;
@@ -331,12 +331,11 @@ pass (Walk *self, guint node, guint end, gint64 times)
   pass_echoes (self, number, end, times);
 }
 
-/* A lower bound of the time of a step whose host waits many times for a stream, as it does in each
- * layer with experts. Where the host waits, everything issued later starts later. So the stretches
+/* Where the host waits, everything issued later starts later. So the stretches
  * between two waits follow one another, and each takes at least as long as the host needs for its
  * ops, or as compute needs when no op starts before it is issued. */
-static gint64
-serial_ns (const PlanSchedule *schedule, const SimCost *cost)
+gint64
+advise_floor_serial_ns (const PlanSchedule *schedule, const SimCost *cost)
 {
   g_autoptr (GArray) known = g_array_new (FALSE, FALSE, sizeof (KnownEcho));
   Walk walk = { .schedule = schedule, .cost = cost, .known = known };
@@ -388,6 +387,6 @@ advise_floor_work_of_step (const PlanSchedule *schedule, const SimCost *cost)
   AdviseFloorWork work = { .trade_ns = quickest_trade_ns (schedule, cost) };
   note_nodes (schedule, cost, plan_schedule_section_node (schedule, PLAN_SECTION_STEP),
               plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), &work);
-  work.of[ADVISE_FLOOR_SERIAL] = serial_ns (schedule, cost);
+  work.of[ADVISE_FLOOR_SERIAL] = advise_floor_serial_ns (schedule, cost);
   return work;
 }

@@ -18,7 +18,7 @@ enum
   ADVISE_FLOOR_COPYING,       /* copies of gathered weights, and of gradients into their buckets */
   ADVISE_FLOOR_AWAITED, /* collectives of the tensor-parallel stream for which compute waits at once
                          */
-  ADVISE_FLOOR_SERIAL,  /* see serial_ns in floor-work.c */
+  ADVISE_FLOOR_SERIAL,  /* see advise_floor_serial_ns */
   ADVISE_FLOOR_PERIOD,  /* the simulated time of a step; 0 where it was not simulated */
   ADVISE_FLOOR_STREAMS,
   ADVISE_FLOOR_GROUPS = ADVISE_FLOOR_STREAMS + PLAN_N_STREAMS, /* gathers and reductions of each */
@@ -39,6 +39,10 @@ AdviseFloorWork advise_floor_work_add (const AdviseFloorWork *a, const AdviseFlo
                                        gint64 times);
 
 AdviseFloorWork advise_floor_work_of_step (const PlanSchedule *schedule, const SimCost *cost);
+
+/* A lower bound of the time of a step whose host waits many times for a stream, as it does in each
+ * layer with experts. */
+gint64 advise_floor_serial_ns (const PlanSchedule *schedule, const SimCost *cost);
 
 /* The work of one more micro batch where micro batches are a repeat, so many `alike` in each round;
  * FALSE where they are not. */

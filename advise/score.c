@@ -3,6 +3,7 @@
 
 #include "advise/score.h"
 
+#include "advise/floor-work.h"
 #include "advise/floor.h"
 #include "advise/predict.h"
 #include "advise/stages.h"
@@ -250,6 +251,14 @@ run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *
     keep_held (self, &s->held_key, bytes - s->communicator_bytes, bytes <= enough);
 }
 
+/* Whether the plan still matters if it takes no less time than that. */
+static gboolean
+may_be_quick (const Scoring *s, gint64 least_ns)
+{
+  return least_ns <= s->enough_ns
+         && (!s->inquiry || plan_inquiry_may_be_quick (s->inquiry, least_ns));
+}
+
 /* Finds time and memory, the cheapest first: live bytes, then time, then the allocator. Stops when
  * the plan no longer matters. Returns whether it was simulated. */
 static gboolean
@@ -265,7 +274,7 @@ find_out (AdviseScorer *self, Scoring *s)
   if (!matters (self, s))
     return FALSE;
   g_autoptr (SimCost) cost = advise_cost_of (self->input, s->of, shared->schedule, NULL);
-  if (!cost)
+  if (!cost || !may_be_quick (s, advise_floor_serial_ns (shared->schedule, cost)))
     return FALSE;
   s->known.time_ns = sim_measure_step (shared->schedule, cost, advise_workspace ());
   learn_held (self, s);

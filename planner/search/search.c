@@ -486,6 +486,17 @@ plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes)
 }
 
 gboolean
+plan_inquiry_may_be_quick (PlanInquiry *self, gint64 time_ns)
+{
+  Candidate *candidate = &self->candidate;
+  if (!self->work->search->minimizes_memory)
+    candidate->time_ns = MAX (candidate->time_ns, time_ns);
+  if (!plan_inquiry_matters (self, candidate->time_ns))
+    self->decided = &self->work->result->by_bound;
+  return !self->decided;
+}
+
+gboolean
 plan_inquiry_comes_later (PlanInquiry *self, gint64 time_ns)
 {
   Work *work = self->work;

@@ -31,6 +31,10 @@ gboolean plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns);
  * be an answer. */
 gboolean plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes);
 
+/* Tells the search a lower bound of the plan's step time. FALSE: the plan can no longer be an
+ * answer. */
+gboolean plan_inquiry_may_be_quick (PlanInquiry *self, gint64 time_ns);
+
 /* Tells the search the exact step time, once more work is needed for the plan's memory alone. TRUE:
  * others that may be faster come first. The scoring function then returns FALSE and is called again
  * later, if the plan can still be an answer. */
