@@ -608,7 +608,7 @@ static void
 join_values (PlanLayerGraphs *self)
 {
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+    for (PlanValueId v = 0; v < PLAN_N_VALUES && self->layers[kind] > 0; v++)
       {
         const PlanValue *value = &self->of[kind].values[v];
         g_assert (value->elements == 0 || self->values[v].elements == 0

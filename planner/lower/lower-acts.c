@@ -20,10 +20,21 @@ typedef enum
   PRESENT,
 } Residence;
 
+/* What a pass reads of a unit's weights, three pieces at most. */
+#define MAX_PIECES 3
+typedef struct
+{
+  gboolean is_known;
+  PlanBucketKind rows; /* the kind of bucket that its rows are in */
+  guint n;
+  PlanPiece pieces[MAX_PIECES]; /* that its forward pass reads */
+} Reads;
+
 typedef struct
 {
   const PlanLower *lower;
   PlanLowerOrder *order;
+  Reads *reads; /* by unit; found where they are asked for */
   PlanLowerQueue *queue;
   Residence *residence;   /* by unit and piece */
   guint n_loose;          /* pieces that are STALE or FLAGGED */
@@ -89,18 +100,33 @@ add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
   add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
 }
 
-/* The kind of bucket that holds a piece of a unit's weights. */
+/* The kind of bucket that holds a unit's parameters, but for those in buckets of their own. */
 static PlanBucketKind
-bucket_of_piece (const PlanLower *lower, PlanPiece piece, gint64 unit)
+bucket_of_unit (const PlanLower *lower, gint64 unit)
 {
-  if (piece == PLAN_PIECE_PLAIN)
-    return PLAN_BUCKET_PLAIN;
-  if (piece == PLAN_PIECE_EXPERTS)
-    return PLAN_BUCKET_EXPERTS;
   for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind <= PLAN_BUCKET_DELTA; kind++)
     if (plan_lower_holds (lower, kind, PLAN_NO_UNIT, (gint32)unit))
       return kind;
   return PLAN_BUCKET_LAYER;
+}
+
+static const Reads *
+reads_of (const Builder *b, gint64 unit)
+{
+  const PlanLower *lower = b->lower;
+  Reads *reads = &b->reads[unit];
+  if (reads->is_known)
+    return reads;
+  *reads = (Reads){ .is_known = TRUE, .rows = bucket_of_unit (lower, unit) };
+  if (lower->bucket[reads->rows].shards_weights)
+    reads->pieces[reads->n++] = PLAN_PIECE_ROWS;
+  if (plan_layout_has (&lower->layout, PLAN_BUCKET_PLAIN)
+      && lower->bucket[PLAN_BUCKET_PLAIN].shards_weights)
+    reads->pieces[reads->n++] = PLAN_PIECE_PLAIN;
+  if (plan_lower_holds (lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
+      && lower->bucket[PLAN_BUCKET_EXPERTS].shards_weights)
+    reads->pieces[reads->n++] = PLAN_PIECE_EXPERTS;
+  return reads;
 }
 
 /* Adds an act about a piece of a unit or about the whole unit, with its kind of bucket: so layers
@@ -110,7 +136,9 @@ add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 {
   add_plain (b, kind, piece, unit);
   g_array_index (b->order->acts, PlanAct, b->n_acts - 1).bucket
-      = bucket_of_piece (b->lower, piece, unit);
+      = piece == PLAN_PIECE_PLAIN     ? PLAN_BUCKET_PLAIN
+        : piece == PLAN_PIECE_EXPERTS ? PLAN_BUCKET_EXPERTS
+                                      : reads_of (b, unit)->rows;
 }
 
 /* By unit: the first unit that offloads the same activations, that is one that keeps the same
@@ -293,22 +321,17 @@ set_residence (Builder *b, gint64 unit, PlanPiece piece, Residence state)
   b->residence[unit * PLAN_N_PIECES + piece] = state;
 }
 
-/* Finds the pieces of a unit's weights that a pass reads. Returns their number, three at most. */
-#define MAX_PIECES 3
+/* Finds the pieces of a unit's weights that a pass reads, and returns their number. */
 static guint
 pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out_pieces)
 {
-  guint n = 0;
-  if (b->lower->bucket[bucket_of_piece (b->lower, PLAN_PIECE_ROWS, unit)].shards_weights)
-    out_pieces[n++]
-        = is_backward && b->lower->policy.gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
-  if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN)
-      && b->lower->bucket[PLAN_BUCKET_PLAIN].shards_weights)
-    out_pieces[n++] = PLAN_PIECE_PLAIN;
-  if (plan_lower_holds (b->lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
-      && b->lower->bucket[PLAN_BUCKET_EXPERTS].shards_weights)
-    out_pieces[n++] = PLAN_PIECE_EXPERTS;
-  return n;
+  const Reads *reads = reads_of (b, unit);
+  for (guint i = 0; i < reads->n; i++)
+    out_pieces[i]
+        = reads->pieces[i] == PLAN_PIECE_ROWS && is_backward && b->lower->policy.gathers_columns
+              ? PLAN_PIECE_COLUMNS
+              : reads->pieces[i];
+  return reads->n;
 }
 
 /* Sets the state of all pieces that a unit's forward pass reads. */
@@ -555,8 +578,12 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
   const gboolean gathers = plan_lower_gathers_weights (lower);
   const gint64 ahead = lower->policy.shards_weights ? lower->policy.ahead : 0;
   g_autofree gint64 *outgoing = find_outgoing (lower);
-  Builder b
-      = { .lower = lower, .order = self, .outgoing = outgoing, .turn = chunks_per_turn (lower) };
+  g_autofree Reads *reads = g_new0 (Reads, lower->stage.layers);
+  Builder b = { .lower = lower,
+                .order = self,
+                .reads = reads,
+                .outgoing = outgoing,
+                .turn = chunks_per_turn (lower) };
   PlanPiece pieces[MAX_PIECES];
   init (self);
   for (gint64 u = begin; u < layers; u++)
@@ -592,8 +619,10 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   const gint64 begin = lower->now.here.first, layers = begin + lower->now.here.layers;
   g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
   g_autofree gint64 *outgoing = find_outgoing (lower);
+  g_autofree Reads *reads = g_new0 (Reads, lower->stage.layers);
   Builder b = { .lower = lower,
                 .order = self,
+                .reads = reads,
                 .queue = queue,
                 .residence = states,
                 .outgoing = outgoing,

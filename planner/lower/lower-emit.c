@@ -210,18 +210,6 @@ scalar_of (const PlanModel *m)
   return scalar != (double)m->head_dim ? scalar : 0;
 }
 
-/* Whether ops of that kind may have any manner. Few do, and lowering asks for each op. */
-static gboolean
-may_have_manner (PlanOpKind kind)
-{
-  PlanMannerKey key = 0;
-  if (plan_op_class (kind) != PLAN_CLASS_COMPUTE)
-    return FALSE;
-  while (key < PLAN_N_MANNERS && !plan_manner_is_of (key, kind))
-    key++;
-  return key < PLAN_N_MANNERS;
-}
-
 /* The manner of an op (PlanManner) in the layer at hand. */
 static guint16
 manner_of (PlanLower *self, PlanOpKind kind)
@@ -229,14 +217,15 @@ manner_of (PlanLower *self, PlanOpKind kind)
   const PlanModel *m = self->model;
   const gboolean is_windowed = self->now.kind & PLAN_LAYER_WINDOWED;
   const gboolean has_chunks = m->window_chunks && !plan_lower_takes_chunks (self);
+  const guint32 keys = plan_op_class (kind) == PLAN_CLASS_COMPUTE ? plan_manner_keys_of (kind) : 0;
   double first, whole;
-  if (!may_have_manner (kind))
+  if (keys == 0) /* as of most ops */
     return 0;
   find_part (self, kind, &first, &whole);
   const PlanManner wanted
       = { { [PLAN_MANNER_WINDOW] = is_windowed && !m->window_chunks ? (double)m->window : 0,
             [PLAN_MANNER_CHUNK] = is_windowed && has_chunks ? (double)m->window : 0,
-            [PLAN_MANNER_SCALAR] = scalar_of (m),
+            [PLAN_MANNER_SCALAR] = keys >> PLAN_MANNER_SCALAR & 1 ? scalar_of (m) : 0,
             [PLAN_MANNER_CAP]
             = plan_op_work (kind) == PLAN_WORK_ATTENTION ? m->attn_softcap : m->logit_softcap,
             [PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0,
@@ -260,7 +249,7 @@ manner_of (PlanLower *self, PlanOpKind kind)
   PlanManner manner = { 0 };
   gboolean is_said = FALSE;
   for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
-    if (wanted.value[key] != 0 && plan_manner_is_of (key, kind))
+    if (wanted.value[key] != 0 && (keys >> key & 1))
       {
         manner.value[key] = wanted.value[key];
         is_said = TRUE;

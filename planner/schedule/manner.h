@@ -85,7 +85,8 @@ typedef struct
 
 const char *plan_manner_name (PlanMannerKey key);
 
-/* Whether ops of that kind may have the property. */
+/* Whether ops of that kind may have the property; and all that they may have, a bit each. */
 gboolean plan_manner_is_of (PlanMannerKey key, PlanOpKind kind);
+guint32 plan_manner_keys_of (PlanOpKind kind);
 
 G_END_DECLS
