@@ -227,7 +227,7 @@ static const PlanRuleEntry rules[] = {
     overlaps_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },
   { { "ep-overlap-needs-interleaving", "ep_overlap=on with pp above 1 needs vpp above 1",
       "Megatron-LM transformer_config.py 3007", PLAN_ERROR_INVALID },
-    overlaps_plain_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_EP_OVERLAP) },
+    overlaps_plain_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_EP_OVERLAP), PLAN_OF_BLOCKS },
   { { "delay-needs-ep-overlap", "ep_delay_wgrad=on needs ep_overlap=on", "Megatron-LM transformer_config.py 3074",
       PLAN_ERROR_INVALID },
     delays_for_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD), PLAN_OF_BLOCKS },
