@@ -436,14 +436,15 @@ add_pair (CliTable *table, const char *name, double predicted, double measured, 
 static void
 print_imbalance (const CliTraining *self, const ExecResult *result)
 {
-  if (result->imbalance > 0)
+  const gint64 *value = self->job.of->plan.value;
+  if (result->imbalance > 0 && value[PLAN_MOE_PAD_TO_CAPACITY] == PLAN_MOE_PAD_TO_CAPACITY_OFF)
     printf (
         "experts: one rank had up to %.3g times the mean of rows for another one; all had room: "
         "moe_imbalance=%.6g reserves for them\n",
-        result->imbalance, (double)self->job.of->plan.value[PLAN_MOE_IMBALANCE] / 1e6);
-  if (self->job.of->plan.value[PLAN_MOE_CAPACITY] > 0)
+        result->imbalance, (double)value[PLAN_MOE_IMBALANCE] / 1e6);
+  if (value[PLAN_MOE_CAPACITY] > 0)
     printf ("experts: of its rows a rank lost up to %.3g %% to moe_capacity=%.6g\n",
-            100 * result->dropped, (double)self->job.of->plan.value[PLAN_MOE_CAPACITY] / 1e6);
+            100 * result->dropped, (double)value[PLAN_MOE_CAPACITY] / 1e6);
 }
 
 static void

@@ -388,10 +388,23 @@ round_up (gint64 sorted, gint64 multiple)
   return (sorted + multiple - 1) / multiple * multiple;
 }
 
+/* How many rows each expert has: its own, or, with a capacity, as many as that is, and rows of
+ * zeros up to a multiple. */
+typedef struct
+{
+  gint64 capacity, multiple;
+} Filling;
+
+static gint64
+rows_taken (const Filling *fill, gint64 rows)
+{
+  return round_up (fill->capacity > 0 ? fill->capacity : rows, fill->multiple);
+}
+
 /* Makes the row map of the sender. `routes` says which experts each row goes to; the same number of
  * experts lies on each of `ranks` ranks, and each rank has room for `room` rows. */
 static void
-map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, gint64 multiple,
+map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, const Filling *fill,
             ExecRowMap *out, gint32 *most)
 {
   const gint64 experts = out->groups, each = experts / ranks;
@@ -399,10 +412,12 @@ map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, gint64
 
   for (gint64 rank = 0; rank < ranks; rank++)
     {
-      gint64 n = 0, empty = 0;
+      gint64 n = 0, all = 0;
 
       for (gint64 e = rank * each; e < (rank + 1) * each; e++)
         {
+          const gint64 first = n;
+
           for (gint64 row = 0; row < rows; row++)
             {
               const gint64 sorted = rank * room + n;
@@ -415,18 +430,25 @@ map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, gint64
               out->source[sorted] = (gint32)(row * experts + e);
               out->counts[e]++;
             }
-          out->counts[e] = (gint32)round_up (out->counts[e], multiple);
-          empty += round_up (n, multiple) - n;
-          n = round_up (n, multiple);
+          out->counts[e] = (gint32)rows_taken (fill, out->counts[e]);
+          all += n - first;
+          n = first + rows_taken (fill, n - first);
         }
-      *most = MAX (*most, (gint32)(n - empty));
+      *most = MAX (*most, (gint32)all);
     }
 }
 
+/* How many rows of an expert came from a rank. */
+static gint64
+rows_from (const gint32 *came, gint64 rank, gint64 e, gint64 experts, const Filling *fill)
+{
+  return came != NULL ? came[rank * experts + e] : fill->capacity;
+}
+
 /* Makes the row map of the receiver, which sorts the rows that came by expert; came[rank][expert]
- * says how many came. */
+ * says how many came; NULL: as many as the capacity. */
 static void
-map_arrivals (const gint32 *came, gint64 ranks, gint64 room, gint64 multiple, ExecRowMap *out)
+map_arrivals (const gint32 *came, gint64 ranks, gint64 room, const Filling *fill, ExecRowMap *out)
 {
   const gint64 experts = out->groups;
   gint64 sorted = 0;
@@ -438,16 +460,18 @@ map_arrivals (const gint32 *came, gint64 ranks, gint64 room, gint64 multiple, Ex
           gint64 row = rank * room;
 
           for (gint64 before = 0; before < e; before++)
-            row += came[rank * experts + before];
-          for (gint32 i = 0; i < came[rank * experts + e]; i++, row++, sorted++)
+            row += rows_from (came, rank, before, experts, fill);
+          const gint64 n = rows_from (came, rank, e, experts, fill);
+
+          for (gint64 i = 0; i < n; i++, row++, sorted++)
             {
               out->source[sorted] = (gint32)row;
               out->place[row] = (gint32)sorted;
             }
-          out->counts[e] += came[rank * experts + e];
+          out->counts[e] += (gint32)n;
         }
-      out->counts[e] = (gint32)round_up (out->counts[e], multiple);
-      sorted = round_up (sorted, multiple);
+      out->counts[e] = (gint32)round_up (out->counts[e], fill->multiple);
+      sorted = round_up (sorted, fill->multiple);
     }
 }
 
@@ -458,7 +482,8 @@ exec_cpu_row_map (const ExecArgs *args)
                experts = args->op->dims[PLAN_DIM_ROW_MAP_experts],
                ranks = args->op->dims[PLAN_DIM_ROW_MAP_ranks],
                entries = args->op->dims[PLAN_DIM_ROW_MAP_entries];
-  const gint64 multiple = MAX ((gint64)exec_manner (args, PLAN_MANNER_MULTIPLE), 1);
+  const Filling fill = { (gint64)exec_manner (args, PLAN_MANNER_CAPACITY),
+                         MAX ((gint64)exec_manner (args, PLAN_MANNER_MULTIPLE), 1) };
   const guint8 *routes = args->ptr[PLAN_REF_ROW_MAP_routes];
   gint32 *map = args->ptr[PLAN_REF_ROW_MAP_map];
   gint64 slots = routes != NULL ? 0 : 1;
@@ -475,9 +500,9 @@ exec_cpu_row_map (const ExecArgs *args)
   ExecRowMap out = exec_row_map_of (map, rows, sorted, entries);
   memset (out.counts, 0, (gsize)experts * sizeof *out.counts);
   if (routes != NULL)
-    map_routes (routes, rows, ranks, sorted / ranks, multiple, &out, &map[EXEC_ROW_MAP_MOST]);
+    map_routes (routes, rows, ranks, sorted / ranks, &fill, &out, &map[EXEC_ROW_MAP_MOST]);
   else
-    map_arrivals (args->ptr[PLAN_REF_ROW_MAP_came], ranks, rows / ranks, multiple, &out);
+    map_arrivals (args->ptr[PLAN_REF_ROW_MAP_came], ranks, rows / ranks, &fill, &out);
 }
 
 void
@@ -680,6 +705,13 @@ add_bias_row (const ExecArgs *args, guint64 row, guint64 group, guint64 cols)
     }
 }
 
+/* How many of `rows` rows an expert has: equally many where nothing counts them. */
+static guint64
+rows_of (const gint32 *counts, guint64 group, guint64 groups, guint64 rows)
+{
+  return counts != NULL ? (guint64)counts[group] : rows / groups;
+}
+
 /* Rows behind those of the last expert are no expert's and stay as they are. */
 void
 exec_cpu_add_expert_bias (const ExecArgs *args)
@@ -687,10 +719,11 @@ exec_cpu_add_expert_bias (const ExecArgs *args)
   const gint64 *dims = args->op->dims;
   const guint64 groups = (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_groups];
   const gint32 *counts = args->ptr[PLAN_REF_ADD_EXPERT_BIAS_counts];
+  const guint64 rows = (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_rows];
   guint64 row = 0;
 
   for (guint64 group = 0; group < groups; group++)
-    for (gint32 i = 0; i < counts[group]; i++, row++)
+    for (guint64 i = rows_of (counts, group, groups, rows); i > 0; i--, row++)
       add_bias_row (args, row, group, (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_cols]);
 }
 
@@ -751,7 +784,7 @@ exec_cpu_add_expert_bias_bwd (const ExecArgs *args)
 
   for (guint64 group = 0; group <= groups; group++)
     {
-      const guint64 end = group < groups ? first + (guint64)counts[group] : rows;
+      const guint64 end = group < groups ? first + rows_of (counts, group, groups, rows) : rows;
 
       if (group < groups)
         bias_bwd_of (args, group, first, end, cols);

@@ -49,7 +49,8 @@ exec_cpu_grouped_quantize (const ExecArgs *args)
     }
 }
 
-/* One product per expert, by the kernel of a single product. The weights of an expert without rows
+/* One product per expert, by the kernel of a single product. Experts have equally many rows where
+ * nothing counts them. The weights of an expert without rows
  * get a gradient of 0. */
 void
 exec_cpu_grouped_gemm (const ExecArgs *args)
@@ -60,6 +61,8 @@ exec_cpu_grouped_gemm (const ExecArgs *args)
   const gboolean is_gradient = exec_grouped_is_gradient (layout);
   const gint32 *counts = args->ptr[PLAN_REF_GROUPED_GEMM_counts];
   PlanOp op = { .kind = adds ? PLAN_OP_GEMM_ADD : PLAN_OP_GEMM };
+  const gint64 groups = dims[PLAN_DIM_GROUPED_GEMM_groups];
+  const gint64 all = dims[is_gradient ? PLAN_DIM_GROUPED_GEMM_k : PLAN_DIM_GROUPED_GEMM_m];
   ExecArgs each = *args;
 
   memcpy (op.dims, dims, PLAN_N_DIMS_GEMM * sizeof *dims);
@@ -68,10 +71,11 @@ exec_cpu_grouped_gemm (const ExecArgs *args)
   each.ptr[PLAN_REF_GROUPED_GEMM_counts] = NULL;
   each.ptr[adds ? PLAN_REF_GEMM_ADD_work : PLAN_REF_GEMM_work]
       = args->ptr[PLAN_REF_GROUPED_GEMM_work];
-  for (gint64 group = 0; group < dims[PLAN_DIM_GROUPED_GEMM_groups]; group++)
+  for (gint64 group = 0; group < groups; group++)
     {
-      const gint64 rows = counts[group], m = is_gradient ? op.dims[PLAN_DIM_GEMM_m] : rows,
-                   n = op.dims[PLAN_DIM_GEMM_n], k = is_gradient ? rows : op.dims[PLAN_DIM_GEMM_k];
+      const gint64 rows = counts != NULL ? counts[group] : all / groups;
+      const gint64 m = is_gradient ? op.dims[PLAN_DIM_GEMM_m] : rows, n = op.dims[PLAN_DIM_GEMM_n],
+                   k = is_gradient ? rows : op.dims[PLAN_DIM_GEMM_k];
 
       op.dims[is_gradient ? PLAN_DIM_GEMM_k : PLAN_DIM_GEMM_m] = rows;
       if (rows > 0)

@@ -35,11 +35,12 @@ typedef struct
 static __thread GPtrArray *opened;
 
 /* Whether a row map gives the counts by which products are issued: a map by which rows are sent to
- * other ranks does not; the receiver's own map does. */
+ * other ranks does not; the receiver's own map does. Padded experts have equally many rows, which
+ * nothing counts. */
 static gboolean
-is_of_products (const PlanOp *op)
+is_of_products (const PlanOp *op, const PlanManner *manner)
 {
-  return op->kind == PLAN_OP_ROW_MAP
+  return op->kind == PLAN_OP_ROW_MAP && (!manner || manner->value[PLAN_MANNER_CAPACITY] == 0)
          && (op->refs[PLAN_REF_ROW_MAP_routes].array < 0 || op->dims[PLAN_DIM_ROW_MAP_ranks] == 1);
 }
 
@@ -54,7 +55,7 @@ count_maps (const PlanSchedule *schedule, guint *out_experts)
   *out_experts = 0;
   plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
   while ((op = plan_cursor_next (&cursor)))
-    if (is_of_products (op))
+    if (is_of_products (op, plan_schedule_manner (schedule, op)))
       {
         n++;
         *out_experts = MAX (*out_experts, (guint)op->dims[PLAN_DIM_ROW_MAP_experts]);
@@ -152,7 +153,7 @@ exec_cuda_row_map (const ExecArgs *args, void *stream)
   const gint32 *at
       = (const gint32 *)args->ptr[PLAN_REF_ROW_MAP_map] + dims[PLAN_DIM_ROW_MAP_entries] - experts;
   int code = exec_cuda_sort_rows (args, stream);
-  if (code != 0 || !is_of_products (args->op))
+  if (code != 0 || !is_of_products (args->op, args->manner))
     return code;
   Counts *counts = find_counts (current (), at, TRUE);
   if (!counts || experts > current ()->experts)
@@ -163,13 +164,16 @@ exec_cuda_row_map (const ExecArgs *args, void *stream)
 }
 
 /* Waits until the host has the counts of `groups` experts, and checks that there is `room` for them
- * all. */
+ * all. Experts have equally many rows where nothing counts them (`at` is NULL). */
 static int
 await_counts (const void *at, gint64 groups, gint64 room, const gint32 **out_rows)
 {
-  const Counts *counts = find_counts (current (), at, FALSE);
+  const Counts *counts = at ? find_counts (current (), at, FALSE) : NULL;
   GError *error = NULL;
   gint64 sum = 0;
+  *out_rows = NULL;
+  if (!at)
+    return 0;
   if (!counts)
     return fail ("no map has counted them");
   if (!exec_cuda_await (current ()->comm, counts->copied, &error))
@@ -207,8 +211,8 @@ exec_cuda_grouped_quantize (const ExecArgs *args, void *stream)
   const void *at = args->ptr[PLAN_REF_GROUPED_QUANTIZE_counts];
   PlanOp op = { .kind = PLAN_OP_QUANTIZE, .dims = { [PLAN_DIM_QUANTIZE_cols] = cols } };
   ExecArgs each = *args;
-  const gint32 *counts = NULL;
-  int code = at ? await_counts (at, groups, all, &counts) : 0;
+  const gint32 *counts;
+  int code = await_counts (at, groups, all, &counts);
   each.op = &op;
   each.ptr[PLAN_REF_QUANTIZE_scale] = each.ptr[PLAN_REF_QUANTIZE_amax] = NULL;
   for (gint64 group = 0; group < groups && code == 0; group++)
@@ -234,20 +238,21 @@ exec_cuda_grouped_gemm (const ExecArgs *args, void *stream)
   const gboolean is_gradient = exec_grouped_is_gradient (layout);
   PlanOp op = { .kind = adds ? PLAN_OP_GEMM_ADD : PLAN_OP_GEMM };
   ExecArgs each = *args;
-  const gint32 *counts = NULL;
-  int code = await_counts (
-      args->ptr[PLAN_REF_GROUPED_GEMM_counts], dims[PLAN_DIM_GROUPED_GEMM_groups],
-      dims[is_gradient ? PLAN_DIM_GROUPED_GEMM_k : PLAN_DIM_GROUPED_GEMM_m], &counts);
+  const gint64 groups = dims[PLAN_DIM_GROUPED_GEMM_groups],
+               all = dims[is_gradient ? PLAN_DIM_GROUPED_GEMM_k : PLAN_DIM_GROUPED_GEMM_m];
+  const gint32 *counts;
+  int code = await_counts (args->ptr[PLAN_REF_GROUPED_GEMM_counts], groups, all, &counts);
   memcpy (op.dims, dims, PLAN_N_DIMS_GEMM * sizeof *dims);
   op.dims[PLAN_DIM_GEMM_layout] = exec_grouped_layout_of_each (layout);
   each.op = &op;
   each.ptr[PLAN_REF_GROUPED_GEMM_counts] = NULL;
   each.ptr[adds ? PLAN_REF_GEMM_ADD_work : PLAN_REF_GEMM_work]
       = args->ptr[PLAN_REF_GROUPED_GEMM_work];
-  for (gint64 group = 0; group < dims[PLAN_DIM_GROUPED_GEMM_groups] && code == 0; group++)
+  for (gint64 group = 0; group < groups && code == 0; group++)
     {
-      const gint64 rows = counts[group], m = is_gradient ? op.dims[PLAN_DIM_GEMM_m] : rows,
-                   n = op.dims[PLAN_DIM_GEMM_n], k = is_gradient ? rows : op.dims[PLAN_DIM_GEMM_k];
+      const gint64 rows = counts ? counts[group] : all / groups;
+      const gint64 m = is_gradient ? op.dims[PLAN_DIM_GEMM_m] : rows, n = op.dims[PLAN_DIM_GEMM_n],
+                   k = is_gradient ? rows : op.dims[PLAN_DIM_GEMM_k];
 
       op.dims[is_gradient ? PLAN_DIM_GEMM_k : PLAN_DIM_GEMM_m] = rows;
       if (rows > 0)

@@ -67,6 +67,14 @@ sorts_again (const PlanLayerBuilder *b)
   return b->has_own_kernels ? b->ep > 1 : b->sizes->experts > 1;
 }
 
+/* Whether rows that have come are moved in blocks of equally many, without a map. Our own kernels
+ * move them by a map, which also has the rows of zeros that fill up an expert's to a multiple. */
+static gboolean
+moves_blocks (const PlanLayerBuilder *b)
+{
+  return b->sizes->pads && !b->has_own_kernels;
+}
+
 /* Entries of a map that sorts rows, which each go to `slots` places, by expert. Transformer
  * Engine's maps have entries for each expert per row (pytorch/triton/permutation.py). */
 static gint64
@@ -117,19 +125,22 @@ pieces (const PlanLayerBuilder *b)
   return b->model->experts * b->etp;
 }
 
-/* Makes a node also send how many rows are for each expert, and the rows' probabilities. */
+/* Makes a node also send the rows' probabilities and, unless experts are padded, how many rows are
+ * for each expert. */
 static void
-send_counts (PlanLayerBuilder *b, PlanNode *node)
+send_probs (PlanLayerBuilder *b, PlanNode *node)
 {
   const gint64 experts = b->model->experts;
   node->other = PLAN_VALUE_SENT_PROBS;
   node->col = PLAN_VALUE_CAME_PROBS;
+  plan_layer_define (b->graph, PLAN_VALUE_CAME_PROBS, b->sizes->sent_rows, PLAN_DTYPE_FP32);
+  if (b->sizes->pads)
+    return;
   node->stats = PLAN_VALUE_CAME_COUNTS;
   node->map = PLAN_VALUE_ROW_MAP;
   node->entries
       = map_entries (b, b->sizes->split_rows, b->model->topk, b->sizes->sent_rows, experts);
   node->groups = experts;
-  plan_layer_define (b->graph, PLAN_VALUE_CAME_PROBS, b->sizes->sent_rows, PLAN_DTYPE_FP32);
   plan_layer_define (b->graph, PLAN_VALUE_CAME_COUNTS, experts, PLAN_DTYPE_I32);
 }
 
@@ -151,7 +162,7 @@ add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, 
     {
       node->other = out == PLAN_VALUE_CAME ? probs_sent (b) : PLAN_NO_VALUE;
       if (b->has_own_kernels && out == PLAN_VALUE_CAME)
-        send_counts (b, node);
+        send_probs (b, node);
     }
   else
     {
@@ -237,7 +248,7 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   if (b->overlaps_shared)
     add_shared_input (b, norm);
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
-  node->waits = b->has_own_kernels ? b->waits_for_counts && b->ep == 1
+  node->waits = b->has_own_kernels ? b->waits_for_counts && b->ep == 1 && !sizes->pads
                                    : b->ep * b->etp > 1 && sizes->capacity == 0;
   node->waits_before = !b->has_own_kernels && sizes->capacity > 0 && !sizes->pads;
   if (b->overlaps_shared)
@@ -255,7 +266,7 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
       at = PLAN_VALUE_JOINED;
     }
-  if (sorts_again (b) && sizes->pads)
+  if (sorts_again (b) && moves_blocks (b))
     {
       add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 0);
       at = PLAN_VALUE_ROWS;
@@ -275,8 +286,8 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       node->stats = PLAN_VALUE_SORT_MAP;
       if (b->has_own_kernels)
         {
-          node->waits = b->waits_for_counts;
-          node->map = PLAN_VALUE_CAME_COUNTS;
+          node->waits = b->waits_for_counts && !sizes->pads;
+          node->map = sizes->pads ? PLAN_NO_VALUE : PLAN_VALUE_CAME_COUNTS;
           node->other = PLAN_VALUE_CAME_PROBS;
           node->col = PLAN_VALUE_ROW_PROBS;
           plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
@@ -402,11 +413,14 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
 }
 
 /* Makes a node of our own kernels read how many rows each expert has, from the map that sorted
- * them. */
+ * them. Padded experts have equally many. */
 static void
 count_rows (const PlanLayerBuilder *b, PlanNode *node)
 {
   if (!b->has_own_kernels)
+    return;
+  node->groups = b->sizes->experts;
+  if (b->sizes->pads)
     return;
   node->map = sorts_again (b) ? PLAN_VALUE_SORT_MAP : PLAN_VALUE_ROW_MAP;
   node->entries = sorts_again (b) ? sort_entries (b)
@@ -496,11 +510,11 @@ add_alltoall_combine (PlanLayerBuilder *b)
   const PlanSizes *sizes = b->sizes;
   const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows, sent = sizes->sent_rows;
   PlanValueId at = PLAN_VALUE_EXPERT_DOWN;
-  const gboolean joins = b->moves_eagerly && sorts_again (b) && !sizes->pads;
+  const gboolean joins = b->moves_eagerly && sorts_again (b) && !moves_blocks (b);
   PlanNode *node;
   if (sorts_again (b))
     {
-      const gboolean has_map = !sizes->pads && !joins;
+      const gboolean has_map = !moves_blocks (b) && !joins;
       node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows,
                        b->etp > 1 ? rows : sent, has_map ? sort_entries (b) : 0);
       node->map = has_map ? PLAN_VALUE_SORT_MAP : PLAN_NO_VALUE;

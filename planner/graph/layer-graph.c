@@ -518,8 +518,14 @@ sent_rows (const PlanSizes *self, const PlanModel *model, const Plan *plan)
 #define ROWS_OF_TILES 128
 #define ROWS_OF_BYTES 16
 
+static gint64
+round_up (gint64 rows, gint64 multiple)
+{
+  return (rows + multiple - 1) / multiple * multiple;
+}
+
 /* Counts the rows that experts read. Where rows of each begin at a multiple, all of them may end
- * just behind one. */
+ * just behind one. Padded experts have equally many, from all ranks that they take rows of. */
 static void
 count_expert_rows (PlanSizes *self, const Plan *plan, const PlanStack *stack)
 {
@@ -528,8 +534,10 @@ count_expert_rows (PlanSizes *self, const Plan *plan, const PlanStack *stack)
   self->row_multiple = !is_aligned                           ? 1
                        : plan_dtype_block (self->linear) > 0 ? ROWS_OF_TILES
                                                              : ROWS_OF_BYTES;
-  self->expert_rows
-      = (rows + self->experts * (self->row_multiple - 1)) / self->row_multiple * self->row_multiple;
+  self->expert_rows = self->pads
+                          ? self->experts * round_up (rows / self->experts, self->row_multiple)
+                          : (rows + self->experts * (self->row_multiple - 1)) / self->row_multiple
+                                * self->row_multiple;
   self->empty_rows = self->expert_rows - rows;
 }
 

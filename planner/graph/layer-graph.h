@@ -31,7 +31,8 @@ typedef struct
   PlanValueId places; /* the same for probabilities, where rows are moved op by op */
   PlanValueId latent; /* LATENT_ROPE: the value that holds the part of keys which all heads share;
                          LATENT_ATTENTION: the heads' values */
-  gint64 entries, groups; /* entries of a map; experts by which it sorts rows */
+  gint64 entries, groups; /* entries of a map; experts by which it sorts rows, or whose rows it
+                             quantises and multiplies by themselves */
   gint64 pieces;          /* runs of rows that are split and joined in another order; 0: a map */
   gint64 near,
       far; /* rows sent over links and over the network, where each token goes to a rank once */

@@ -234,6 +234,7 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0,
             [PLAN_MANNER_PITCH] = (double)self->now.pitch,
             [PLAN_MANNER_MULTIPLE] = (double)self->now.multiple,
+            [PLAN_MANNER_CAPACITY] = (double)self->now.capacity,
             [PLAN_MANNER_RATE] = rate_of (self, kind),
             [PLAN_MANNER_GROUPS] = m->router_groups > 1 ? (double)m->router_groups : 0,
             [PLAN_MANNER_GROUP_TOPK] = m->router_groups > 1 ? (double)m->router_group_topk : 0,

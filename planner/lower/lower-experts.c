@@ -294,6 +294,7 @@ permute (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef map = value (self, node->stats), from = value (self, node->map);
   const PlanRef routes = node->is_first_permute ? from : PLAN_REF_NONE;
+  const gboolean is_read_by_experts = !node->is_first_permute || lower->plan->value[PLAN_EP] == 1;
   gint64 dims[PLAN_N_DIMS_PERMUTE];
   if (moves_eagerly (node))
     {
@@ -308,13 +309,15 @@ permute (PlanLayer *self, const PlanNode *node)
     }
   if (node->waits_before)
     plan_lower_look (lower);
-  if (self->sizes->row_multiple > 1 && node->depth == self->sizes->expert_rows)
+  if (self->sizes->row_multiple > 1 && is_read_by_experts)
     lower->now.multiple = self->sizes->row_multiple;
+  if (self->sizes->pads)
+    lower->now.capacity = self->sizes->capacity;
   plan_lower_compute (
       lower, PLAN_OP_ROW_MAP,
       PLAN_REFS (map, routes, node->is_first_permute ? PLAN_REF_NONE : from),
       PLAN_DIMS (node->rows, node->groups, lower->plan->value[PLAN_EP], node->entries));
-  lower->now.multiple = 0;
+  lower->now.multiple = lower->now.capacity = 0;
   plan_lower_compute (lower, PLAN_OP_PERMUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->in), map,
                                  value (self, shares_of (node->col)),
@@ -486,7 +489,7 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
 }
 
 /* The number of rows of each expert, at the end of the map, with rows of zeros where they begin at
- * multiples. None if the host knows them. */
+ * multiples. None if each has equally many. */
 static PlanRef
 row_counts (const PlanLayer *self, const PlanNode *node)
 {
@@ -498,15 +501,14 @@ void
 plan_layer_quantise_rows (PlanLayer *self, const PlanNode *node, const PlanRef *refs)
 {
   const gboolean is_input = node->kind == PLAN_NODE_QUANTIZE;
-  const PlanRef counts = row_counts (self, node);
-  if (counts.array < 0)
+  if (node->groups == 0)
     plan_lower_quantise (self->lower, is_input ? node->feeds : node->weight,
                          is_input ? PLAN_QUANTIZER_INPUT : PLAN_QUANTIZER_GRADIENT, self->unit,
                          refs, node->rows, node->cols);
   else
     plan_lower_compute (self->lower, PLAN_OP_GROUPED_QUANTIZE,
-                        PLAN_REFS (refs[0], refs[1], refs[2], counts),
-                        PLAN_DIMS (node->rows, node->cols, self->sizes->experts));
+                        PLAN_REFS (refs[0], refs[1], refs[2], row_counts (self, node)),
+                        PLAN_DIMS (node->rows, node->cols, node->groups));
 }
 
 static void

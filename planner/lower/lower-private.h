@@ -38,6 +38,7 @@ typedef struct
   PlanLowerUnit attached_from;
   gint64 units_here; /* units that this forward pass finds gathered already */
   gint64 multiple;   /* at which rows of experts begin in the map at hand; 0: at any row */
+  gint64 capacity;   /* rows of each expert of a rank in that map; 0: as many as chose it */
   gint64 pitch;      /* of what the norm at hand reads; 0: rows lie one behind the other */
   gint8 depth;       /* number of open repeats */
 } PlanLowerCursor;

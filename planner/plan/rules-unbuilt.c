@@ -182,12 +182,6 @@ overlaps_shared (const PlanFacts *f)
   return IS (f, MOE_SHARED_OVERLAP, ON) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-static gboolean
-pads_experts (const PlanFacts *f)
-{
-  return IS (f, MOE_PAD_TO_CAPACITY, ON) && is_stack (f, PLAN_STACK_NATIVE);
-}
-
 /* The overlap is modelled with experts that are not split. Megatron-FSDP gathers sharded weights
  * module by module there, and drops them by rules of its own. */
 static gboolean
@@ -396,9 +390,6 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-moe_shared_overlap", "moe_shared_overlap=on is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_SHARED_OVERLAP), PLAN_OF_BLOCKS },
-  { { "not-built-yet-moe_pad_to_capacity", "moe_pad_to_capacity=on is modelled for stack=megatron-fsdp and stack=megatron by this version",
-      LIMIT, PLAN_ERROR_UNSUPPORTED },
-    pads_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PAD_TO_CAPACITY), PLAN_OF_BLOCKS },
   { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron, and for stack=megatron-fsdp without strategy=optim_grads_params, "
       "with etp=1 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_STRATEGY, PLAN_ETP) },

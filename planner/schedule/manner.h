@@ -39,6 +39,9 @@ G_BEGIN_DECLS
   X (MULTIPLE, "multiple", \
      "rows of each expert begin at a multiple of it, behind rows of zeros; 0: at any row", \
      (ROW_MAP)) \
+  X (CAPACITY, "capacity", \
+     "rows that each expert has of each rank, the last ones of zeros; 0: as many as chose it", \
+     (ROW_MAP)) \
   X (BY_POSITION, "by_position", "1: an expert's first tokens stay; 0: those that it weighs most", \
      (DROP_TOKENS)) \
   X (WHOLE, "whole", \

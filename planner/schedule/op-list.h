@@ -428,7 +428,8 @@
       (work, scratch, rows * experts + 3 * capacity * experts, NONE, 0))) \
   X (ROW_MAP, "row_map", COMPUTE, ELEMENT, COPY, \
      "where each row goes when rows are sorted by expert: by `routes` to the experts of `ranks` " \
-     "ranks, or by `came`, the number of rows that each of `ranks` ranks sent to each expert", \
+     "ranks, or by `came`, the number of rows that each of `ranks` ranks sent to each expert; " \
+     "without either these are equally many", \
      (rows, experts, ranks, entries), 0, \
      ((map, writes, entries), (routes, may_read, rows * experts), \
       (came, may_read, ranks * experts))) \
@@ -490,11 +491,11 @@
   X (ADD_EXPERT_BIAS, "add_expert_bias", COMPUTE, ELEMENT, ACTIVATION, \
      "adds to each row its expert's bias, or that times the expert's share of it", \
      (rows, cols, groups), 0, \
-     ((out, updates, rows * cols), (bias, reads, groups * cols), (counts, reads, groups), \
+     ((out, updates, rows * cols), (bias, reads, groups * cols), (counts, may_read, groups), \
       (probs, may_read, rows))) \
   X (ADD_EXPERT_BIAS_BWD, "add_expert_bias_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradients", \
      (rows, cols, groups), 0, \
-     ((dbias, writes, groups * cols), (dout, reads, rows * cols), (counts, reads, groups), \
+     ((dbias, writes, groups * cols), (dout, reads, rows * cols), (counts, may_read, groups), \
       (probs, may_read, rows), (bias, may_read, groups * cols), (dprobs, may_write, rows))) \
   X (GATE, "gate", COMPUTE, ELEMENT, ACTIVATION, \
      "rows times the sigmoid of a score of each, which takes its place", (rows, cols), 0, \

@@ -230,8 +230,9 @@ draw_multiple (GRand *rand)
   return multiple - 1;
 }
 
+/* `pads`: each expert is filled up to a capacity, which all rows are below. */
 static void
-sort_by_routes (Sorted *self, GRand *rand)
+sort_by_routes (Sorted *self, gboolean pads, GRand *rand)
 {
   const gint64 each = g_rand_int_range (rand, 1, 20);
 
@@ -243,6 +244,14 @@ sort_by_routes (Sorted *self, GRand *rand)
                                      : g_rand_int_range (rand, 1, (gint32)self->rows + 1);
   if (self->ranks == 1)
     self->room = self->rows * self->topk + draw_multiple (rand) * self->experts;
+  if (pads)
+    {
+      const gint64 most = self->rows + g_rand_int_range (rand, 0, 9),
+                   multiple = MAX ((gint64)manner.value[PLAN_MANNER_MULTIPLE], 1);
+
+      manner.value[PLAN_MANNER_CAPACITY] = (double)most;
+      self->room = each * ((most + multiple - 1) / multiple * multiple);
+    }
   self->entries
       = PLAN_ROW_MAP_HEAD + self->ranks * self->room + self->rows * self->topk + self->experts;
   draw_routes (self, rand);
@@ -288,11 +297,14 @@ START_TEST (dropped_tokens_are_the_cpus)
 }
 END_TEST
 
+/* In every third round each rank sent equally many rows to each expert, which nothing counts. */
 START_TEST (rows_that_came_are_sorted_as_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 ranks = g_rand_int_range (rand, 1, 9), experts = g_rand_int_range (rand, 1, 12);
-  const gint64 room = compare_odd_size (rand, 600), rows = ranks * room;
+  const gint64 capacity = _i % 3 == 0 ? compare_odd_size (rand, 90) : 0;
+  const gint64 room = capacity > 0 ? capacity * experts : compare_odd_size (rand, 600),
+               rows = ranks * room;
   const gint64 empty = draw_multiple (rand) * experts;
   const gint64 dims[] = { rows, experts, ranks, PLAN_ROW_MAP_HEAD + 2 * rows + empty + experts };
   CompareOperand map, came;
@@ -312,7 +324,9 @@ START_TEST (rows_that_came_are_sorted_as_the_cpus)
         }
     }
   compare_operand_keep (&came, device);
-  run_both (PLAN_OP_ROW_MAP, exec_cuda_sort_rows, dims, OPERANDS (&map, NULL, &came));
+  manner.value[PLAN_MANNER_CAPACITY] = (double)capacity;
+  run_both (PLAN_OP_ROW_MAP, exec_cuda_sort_rows, dims,
+            OPERANDS (&map, NULL, capacity > 0 ? NULL : &came));
   manner = (PlanManner){ 0 };
   check_equal (&map, "rows by arrivals");
   clear (OPERANDS (&map, &came));
@@ -327,7 +341,7 @@ START_TEST (rows_move_as_the_cpus)
   CompareOperand in, out, back, probs, row_probs, dprobs;
   Sorted by;
 
-  sort_by_routes (&by, rand);
+  sort_by_routes (&by, _i % 3 == 0, rand);
   const gint64 sorted = by.ranks * by.room;
   const gint64 dims[] = { by.rows, sorted, cols, by.entries, by.rows * by.experts };
   draw_operand (&in, format, COMPARE_BITS, by.rows * cols, rand);
@@ -413,11 +427,12 @@ START_TEST (biases_of_experts_are_near_the_cpus)
   draw_operand (&dprobs, PLAN_DTYPE_FP32, COMPARE_SMALL, rows, rand);
   take_counts (&counts, rows, groups, rand);
   CompareOperand *const shares = _i % 3 == 0 ? NULL : &probs;
+  CompareOperand *const of_each = _i % 4 == 0 ? NULL : &counts; /* NULL: all equally many */
   run_both (PLAN_OP_ADD_EXPERT_BIAS, exec_cuda_add_expert_bias, dims,
-            OPERANDS (&out, &bias, &counts, shares));
+            OPERANDS (&out, &bias, of_each, shares));
   check_near (&out, 4 * U, 0, "rows with biases");
   run_both (PLAN_OP_ADD_EXPERT_BIAS_BWD, exec_cuda_add_expert_bias_bwd, dims,
-            OPERANDS (&dbias, &dout, &counts, shares, &bias, shares ? &dprobs : NULL));
+            OPERANDS (&dbias, &dout, of_each, shares, &bias, shares ? &dprobs : NULL));
   check_near (&dbias, (double)rows * 4 * U, 0, "gradients of biases");
   if (shares)
     check_near (&dprobs, (double)cols * 4 * U, 0, "gradients of shares by biases");

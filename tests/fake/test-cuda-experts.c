@@ -57,6 +57,8 @@ static const struct
   /* Tokens are dropped by their place, as of nearly equal probabilities either may be the larger.
    */
   { 4, "ep=2 strategy=optim_grads_params moe_imbalance=2 moe_capacity=0.8 moe_drop=position" },
+  { 2, "ep=2 strategy=optim_grads moe_capacity=0.8 moe_drop=position moe_pad_to_capacity=on" },
+  { 2, "ep=1 strategy=optim moe_capacity=1 moe_drop=position moe_pad_to_capacity=on" },
   { 4, "ep=4 strategy=optim_grads moe_imbalance=4 precision_aware=on offload_optimizer=0.5" },
 };
 
@@ -134,8 +136,9 @@ START_TEST (quantised_experts_are_near_the_cpus)
     { "compute=nvfp4 seq=128 mbs=1", "hidden=128,ffn=128,expert_ffn=128,head_dim=64", "b200", 10 },
   };
   static const char *const splits_of[]
-      = { "ep=1 gbs=2 moe_capacity=0.8 moe_drop=position", "ep=2 gbs=4 strategy=optim_grads_params "
-                                                           "moe_imbalance=2" };
+      = { "ep=1 gbs=2 moe_capacity=0.8 moe_drop=position",
+          "ep=2 gbs=4 strategy=optim_grads_params moe_imbalance=2",
+          "ep=2 gbs=4 strategy=optim moe_capacity=0.8 moe_drop=position moe_pad_to_capacity=on" };
   const guint which = (guint)_i % 5, split = (guint)_i / 5;
   g_autofree char *model
       = g_strdup_printf ("family=qwen3_moe,layers=1,heads=2,kv_heads=1,vocab=32,max_seq=128,"
@@ -145,7 +148,7 @@ START_TEST (quantised_experts_are_near_the_cpus)
       = g_strconcat (cases[which].fields, " main_grads=fp32 router_dtype=bf16 deterministic=on ",
                      splits_of[split], NULL);
   Case c;
-  case_open_on (&c, model, cases[which].cluster, split + 1);
+  case_open_on (&c, model, cases[which].cluster, split == 0 ? 1 : 2);
   case_set_plan (&c, fields);
   fake_cuda_set_machine (c.ranks, (guint64)1 << 30, cases[which].major, 0);
   check_against_cpu (&c, fields);
@@ -431,7 +434,7 @@ main (void)
   TCase *tcase = tcase_create ("experts");
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
-  test_add_runs (tcase, quantised_experts_are_near_the_cpus, 10);
+  test_add_runs (tcase, quantised_experts_are_near_the_cpus, 15);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
   test_add_runs (tcase, experts_beside_split_layers_are_near_the_cpus, 5);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));

@@ -144,7 +144,7 @@ static const char *const split_fields[MAX_SHARDS]
         [5] = "tp=2 sp=off",
         [6] = "tp=2 sp=on",
         [7] = "pp=2",
-        [8] = "cp=4 ep=2 moe_imbalance=2 moe_capacity=0.8",
+        [8] = "cp=4 ep=2 moe_imbalance=2 moe_capacity=0.8 moe_pad_to_capacity=on",
         [9] = "cp=4",
         [10] = "cp=2 tp=2 sp=on",
         [11] = "tp=2 sp=on ep=4 moe_imbalance=4 moe_capacity=1 "

@@ -176,6 +176,9 @@ static const struct
   { "ep=2 moe_dispatcher=deepep moe_permute_fusion=off", 1 },
   { "ep=2 moe_dispatcher=allgather moe_permute_fusion=off", 2 },
   { "ep=2 moe_dispatcher=allgather moe_capacity=1 moe_pad_to_capacity=on", 2 },
+  { "ep=2 stack=native moe_imbalance=2", 1 },
+  { "ep=1 stack=native moe_capacity=1 moe_pad_to_capacity=on", 0 },
+  { "ep=2 stack=native moe_capacity=1 moe_pad_to_capacity=on", 0 },
 };
 
 static gint64
@@ -198,7 +201,10 @@ START_TEST (host_waits_for_rows_it_does_not_know)
   g_autoptr (PlanModel) model = plan_model_new ("qwen3-30b-a3b,layers=3", NULL);
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
   const gint64 micro_batches = 2;
-  const gint64 known = host_waits (model, cluster, "ep=2 moe_capacity=1 moe_pad_to_capacity=on");
+  const char *stack = strstr (waits_of[_i].words, "native") ? "native" : "megatron";
+  g_autofree char *padded
+      = g_strdup_printf ("ep=2 stack=%s moe_capacity=1 moe_pad_to_capacity=on", stack);
+  const gint64 known = host_waits (model, cluster, padded);
   const gint64 waits = host_waits (model, cluster, waits_of[_i].words) - known;
   ck_assert_msg (waits == waits_of[_i].waits * model->layers * micro_batches, "%s: %d waits",
                  waits_of[_i].words, (int)waits);

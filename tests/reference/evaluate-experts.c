@@ -50,11 +50,31 @@ multiple_of_rows (const ExecEvaluator *self)
   return !is_quantised (self) ? 1 : self->product == PLAN_DTYPE_E4M3 ? 16 : 128;
 }
 
+/* How many tokens of a rank an expert takes at most; 0: all. */
+static gint64
+capacity_of (const ExecEvaluator *self)
+{
+  const double factor = (double)self->job->of->plan.value[PLAN_MOE_CAPACITY] / 1e6;
+  const double mean = (double)(self->own_rows * self->model->topk) / (double)self->model->experts;
+
+  return (gint64)ceil (mean * factor);
+}
+
+/* Whether an expert has as many rows of each rank as it takes at most, the last of them zeros. */
+static gboolean
+pads (const ExecEvaluator *self)
+{
+  return self->job->of->plan.value[PLAN_MOE_PAD_TO_CAPACITY] == PLAN_MOE_PAD_TO_CAPACITY_ON;
+}
+
 gint64
 exec_evaluator_expert_rows (const ExecEvaluator *self)
 {
-  return self->ep * self->own_rows * self->model->topk
-         + self->model->experts * (multiple_of_rows (self) - 1);
+  const gint64 experts = self->model->experts;
+
+  return self->ep
+             * (pads (self) ? capacity_of (self) * experts : self->own_rows * self->model->topk)
+         + experts * (multiple_of_rows (self) - 1);
 }
 
 /* Rows of an expert's first weight. */
@@ -128,13 +148,19 @@ send_rows (const ExecEvaluator *self, gint64 layer)
   for (gint64 expert = 0; expert < experts; expert++)
     {
       for (guint peer = 0; peer < self->ep; peer++)
-        for (gint64 token = 0; token < self->own_rows; token++)
-          {
-            const guint8 *left = self->peer[peer]->layers[layer].left.data;
+        {
+          const gint64 first = row;
 
-            if (left[token * experts + expert])
-              send_row (self, layer, peer, token, expert, row++);
-          }
+          for (gint64 token = 0; token < self->own_rows; token++)
+            {
+              const guint8 *left = self->peer[peer]->layers[layer].left.data;
+
+              if (left[token * experts + expert])
+                send_row (self, layer, peer, token, expert, row++);
+            }
+          while (pads (self) && row < first + capacity_of (self))
+            fill_row (self, layer, expert, row++);
+        }
       while (row % multiple_of_rows (self) != 0)
         fill_row (self, layer, expert, row++);
     }
@@ -304,7 +330,6 @@ static gboolean
 has_no_room (const ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 token, gint64 expert)
 {
   const gint64 *value = self->job->of->plan.value, experts = self->model->experts;
-  const double mean = (double)(self->own_rows * self->model->topk) / (double)experts;
   const float prob = exec_evaluator_get (l->probs, token * experts + expert);
   const guint8 *chosen = l->chosen.data;
   gint64 before = 0;
@@ -318,8 +343,7 @@ has_no_room (const ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 toke
 
       before += chosen[other * experts + expert] && is_before;
     }
-  return value[PLAN_MOE_CAPACITY] > 0
-         && (double)before >= ceil (mean * ((double)value[PLAN_MOE_CAPACITY] / 1e6));
+  return value[PLAN_MOE_CAPACITY] > 0 && before >= capacity_of (self);
 }
 
 /* Marks the tokens that are left when experts have dropped those beyond their capacity. */

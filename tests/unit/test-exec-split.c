@@ -482,10 +482,11 @@ START_TEST (quantised_experts_may_be_split)
       "ep=4 strategy=optim_grads_params main_grads=bf16" },
     { "family=gpt_oss,layers=2,experts=4,topk=3,window=5,glu_limit=0.004",
       "ep=2 strategy=no_shard recompute=selective recompute_modules=core_attn+moe_act" },
-    { "family=mixtral,layers=2,experts=8,topk=2", "ep=1 strategy=optim" },
+    { "family=mixtral,layers=2,experts=8,topk=2",
+      "ep=1 strategy=optim moe_capacity=0.8 moe_pad_to_capacity=on" },
     { "family=llama4_text,layers=2,experts=4,shared_ffn=128,moe_every=2,window=20,full_every=2,"
       "nope_every=2",
-      "ep=2 strategy=optim_grads recompute=full moe_capacity=0.7" },
+      "ep=2 strategy=optim_grads recompute=full moe_capacity=0.7 moe_pad_to_capacity=on" },
     { "family=mixtral,layers=2,experts=6,topk=2", "ep=2 pp=2 strategy=optim_grads_params" },
     { "family=qwen3_moe,layers=2,experts=4,topk=3,shared_ffn=128,shared_gate=on,dense_layers=1",
       "tp=2 sp=on ep=2 strategy=optim gbs=4" },
@@ -601,7 +602,11 @@ START_TEST (experts_may_be_beside_split_layers)
                                         "tp=4 ep=2 strategy=optim_grads_params",
                                         "tp=4 ep=1 strategy=optim_grads",
                                         "tp=2 pp=2 ep=2 strategy=optim_grads_params",
-                                        "tp=2 cp=2 ep=4 strategy=optim" };
+                                        "tp=2 cp=2 ep=4 strategy=optim",
+                                        "tp=2 ep=4 strategy=optim_grads moe_capacity=0.7 "
+                                        "moe_pad_to_capacity=on moe_drop=position",
+                                        "tp=2 ep=1 strategy=optim_grads_params moe_capacity=0.6 "
+                                        "moe_pad_to_capacity=on recompute=full" };
   g_autofree char *words = g_strconcat (splits[_i / 4], " sp=on moe_imbalance=4", NULL);
   for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
     compare (expert_models[_i % 4], ranks, words);
@@ -761,7 +766,7 @@ main (void)
   test_add_runs (tcase, products_may_be_in_pieces, G_N_ELEMENTS (models));
   test_add_runs (tcase, pieces_change_little, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, a_wrong_exchange_is_found, 0, 2);
-  test_add_runs (tcase, experts_may_be_beside_split_layers, 32);
+  test_add_runs (tcase, experts_may_be_beside_split_layers, 40);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 12);

@@ -344,20 +344,22 @@ slow_probs (Pass *pass)
         pass->out[row * cols + c] = pass->in[0][row] * pass->in[1][e * cols + c];
 }
 
-/* The last rows belong to no expert, and some experts have no rows. */
+/* The last rows belong to no expert, and some experts have no rows; in every fifth round all have
+ * equally many, which nothing counts. */
 START_TEST (biases_are_those_of_loops)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 groups = between (rand, 1, 6), cols = between (rand, 1, _i % 4 == 0 ? 300 : 20);
   g_auto (Tensor) counts = tensor_tokens (rand, (guint64)groups, 0, 5);
   const PlanDtype format = format_of (_i), other = format_of (_i / 2);
-  const gboolean has_probs = _i % 3 > 0;
-  gint64 rows = between (rand, 0, 3);
+  const gboolean has_probs = _i % 3 > 0, is_counted = _i % 5 > 0;
+  gint64 rows = between (rand, 0, is_counted ? 3 : (gint32)groups - 1);
+  gint32 *count = counts.data;
 
   rows_of_experts = counts.data;
-  ((gint32 *)counts.data)[0]++; /* otherwise there would be nothing to compare with */
+  count[0]++; /* otherwise there would be nothing to compare with */
   for (gint64 e = 0; e < groups; e++)
-    rows += rows_of_experts[e];
+    rows += count[e] = is_counted ? count[e] : count[0];
   const guint64 n = (guint64)(rows * cols), biases = (guint64)(groups * cols);
   g_auto (Tensor) out = tensor_random (rand, format, n, 1);
   g_auto (Tensor) bias = tensor_random (rand, other, biases, 1);
@@ -370,11 +372,12 @@ START_TEST (biases_are_those_of_loops)
 
   probs_of_rows = has_probs ? probs.value : NULL;
   slow_bias (&pass);
-  run_kernel (PLAN_OP_ADD_EXPERT_BIAS, OPERANDS (&out, &bias, &counts, has_probs ? &probs : NULL),
+  const Tensor *of_each = is_counted ? &counts : NULL;
+  run_kernel (PLAN_OP_ADD_EXPERT_BIAS, OPERANDS (&out, &bias, of_each, has_probs ? &probs : NULL),
               pass.dims, format);
   check_close (&out, want, 1e-6, "add_expert_bias");
   run_kernel (PLAN_OP_ADD_EXPERT_BIAS_BWD,
-              OPERANDS (&dbias, &dout, &counts, has_probs ? &probs : NULL, &bias,
+              OPERANDS (&dbias, &dout, of_each, has_probs ? &probs : NULL, &bias,
                         has_probs ? &dprobs : NULL),
               pass.dims, format);
   g_autofree double *want_dbias = slow_gradient (slow_bias, &pass, 1, biases, dout.value);
@@ -558,8 +561,7 @@ enum
 {
   ROWS = 7,
   TOPK = 2,
-  COLS = 3,
-  ROOM = ROWS * TOPK /* the most rows that can go from one rank to another */
+  COLS = 3
 };
 
 /* The sizes of maps; how many experts all ranks have, and each has. */
@@ -567,6 +569,8 @@ typedef struct
 {
   gint64 n, each, experts, sorted, entries, sort_entries;
   gint64 multiple, rows; /* at which rows of an expert begin; rows of all of them then */
+  gint64 capacity;       /* rows that each expert has of each rank; 0: those that chose it */
+  gint64 room;           /* the most rows that can go from one rank to another */
 } Sizes;
 
 /* Sorts a rank's rows by rank. */
@@ -589,7 +593,9 @@ begin_rank (GRand *rand, const Sizes *s)
                 .sort = tensor_blank (i, (guint64)s->sort_entries),
                 .rows = tensor_blank (f, (guint64)(s->rows * COLS)),
                 .rows_probs = tensor_blank (f, (guint64)s->rows) };
+  manner.value[PLAN_MANNER_CAPACITY] = (double)s->capacity;
   run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&self.map, &self.routes, NULL), map_dims, f);
+  manner.value[PLAN_MANNER_CAPACITY] = 0;
   run_kernel (PLAN_OP_PERMUTE,
               OPERANDS (&self.out, &self.in, &self.map, &self.row_probs, &self.probs), dims, f);
   return self;
@@ -603,46 +609,27 @@ end_rank (Rank *ranks, gint64 r, const Sizes *s)
                map_dims[] = { s->sorted, s->each, s->n, s->sort_entries };
   Rank *self = &ranks[r];
   exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came), G_STRUCT_OFFSET (Rank, out), 0,
-            ROOM * COLS * sizeof (float));
+            (gsize)s->room * COLS * sizeof (float));
   exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came_probs), G_STRUCT_OFFSET (Rank, row_probs),
-            0, ROOM * sizeof (float));
+            0, (gsize)s->room * sizeof (float));
   exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, counts), G_STRUCT_OFFSET (Rank, map),
             (gsize)(s->entries - s->experts) * sizeof (gint32), (gsize)s->each * sizeof (gint32));
   manner.value[PLAN_MANNER_MULTIPLE] = s->multiple > 1 ? (double)s->multiple : 0;
-  run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&self->sort, NULL, &self->counts), map_dims,
-              PLAN_DTYPE_FP32);
-  manner.value[PLAN_MANNER_MULTIPLE] = 0;
+  manner.value[PLAN_MANNER_CAPACITY] = (double)s->capacity;
+  run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&self->sort, NULL, s->capacity > 0 ? NULL : &self->counts),
+              map_dims, PLAN_DTYPE_FP32);
+  manner.value[PLAN_MANNER_MULTIPLE] = manner.value[PLAN_MANNER_CAPACITY] = 0;
   run_kernel (
       PLAN_OP_PERMUTE,
       OPERANDS (&self->rows, &self->came, &self->sort, &self->rows_probs, &self->came_probs), dims,
       PLAN_DTYPE_FP32);
 }
 
-/* Checks an expert's rows from row `at` on, those of every rank in turn; returns the row behind
- * them. */
+/* Checks that rows from `at` to `end` are zeros that weigh nothing; returns `end`. */
 static gint64
-check_expert (const Rank *ranks, gint64 n, const Rank *self, gint64 experts, gint64 e, gint64 at)
+check_empty (const Rank *self, gint64 at, gint64 end)
 {
-  for (gint64 from = 0; from < n; from++)
-    for (gint64 row = 0; row < ROWS; row++)
-      {
-        if (!((const guint8 *)ranks[from].routes.data)[row * experts + e])
-          continue;
-        for (gint64 c = 0; c < COLS; c++)
-          ck_assert (tensor_get (&self->rows, (guint64)(at * COLS + c))
-                     == ranks[from].in.value[row * COLS + c]);
-        ck_assert (tensor_get (&self->rows_probs, (guint64)at)
-                   == ranks[from].probs.value[row * experts + e]);
-        at++;
-      }
-  return at;
-}
-
-/* Checks that rows from `at` to a multiple are zeros that weigh nothing; returns the multiple. */
-static gint64
-check_empty (const Rank *self, gint64 multiple, gint64 at)
-{
-  for (; at % multiple != 0; at++)
+  for (; at < end; at++)
     {
       for (gint64 c = 0; c < COLS; c++)
         ck_assert (tensor_get (&self->rows, (guint64)(at * COLS + c)) == 0);
@@ -651,16 +638,46 @@ check_empty (const Rank *self, gint64 multiple, gint64 at)
   return at;
 }
 
+/* Checks an expert's rows from row `at` on, those of every rank in turn, each behind as many as the
+ * capacity says; returns the row behind them. */
+static gint64
+check_expert (const Rank *ranks, const Sizes *s, const Rank *self, gint64 e, gint64 at)
+{
+  for (gint64 from = 0; from < s->n; from++)
+    {
+      const gint64 end = at + s->capacity;
+
+      for (gint64 row = 0; row < ROWS; row++)
+        {
+          if (!((const guint8 *)ranks[from].routes.data)[row * s->experts + e])
+            continue;
+          for (gint64 c = 0; c < COLS; c++)
+            ck_assert (tensor_get (&self->rows, (guint64)(at * COLS + c))
+                       == ranks[from].in.value[row * COLS + c]);
+          ck_assert (tensor_get (&self->rows_probs, (guint64)at)
+                     == ranks[from].probs.value[row * s->experts + e]);
+          at++;
+        }
+      if (s->capacity > 0)
+        at = check_empty (self, at, end);
+    }
+  return at;
+}
+
 /* Rows of several ranks get to the rank of their expert, sorted by expert, then rank, then row,
- * those of each expert from a multiple on. */
+ * those of each expert from a multiple on; in every second round filled up to a capacity. */
 START_TEST (rows_get_to_the_ranks_of_their_experts)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  Sizes s = { .n = between (rand, 2, 4), .each = between (rand, 1, 3), .multiple = 1 + _i % 5 };
+  Sizes s = { .n = between (rand, 2, 4),
+              .each = between (rand, 1, 3),
+              .multiple = 1 + _i % 5,
+              .capacity = _i % 2 == 0 ? 0 : between (rand, ROWS, ROWS + 2) };
   Rank ranks[4];
 
   s.experts = s.n * s.each;
-  s.sorted = s.n * ROOM;
+  s.room = s.capacity > 0 ? s.each * s.capacity : ROWS * TOPK;
+  s.sorted = s.n * s.room;
   s.entries = PLAN_ROW_MAP_HEAD + s.sorted + ROWS * TOPK + s.experts;
   s.rows = s.sorted + s.each * (s.multiple - 1);
   s.sort_entries = PLAN_ROW_MAP_HEAD + s.sorted + s.rows + s.each;
@@ -673,8 +690,9 @@ START_TEST (rows_get_to_the_ranks_of_their_experts)
       end_rank (ranks, r, &s);
       for (gint64 e = 0; e < s.each; e++)
         {
-          const gint64 last = check_expert (ranks, s.n, &ranks[r], s.experts, r * s.each + e, at);
-          const gint64 end = check_empty (&ranks[r], s.multiple, last);
+          const gint64 last = check_expert (ranks, &s, &ranks[r], r * s.each + e, at);
+          const gint64 end
+              = check_empty (&ranks[r], last, (last + s.multiple - 1) / s.multiple * s.multiple);
           const gint32 *counts = (const gint32 *)ranks[r].sort.data + s.sort_entries - s.each;
 
           ck_assert_int_eq (counts[e], end - at);

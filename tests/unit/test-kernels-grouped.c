@@ -24,20 +24,22 @@ slow_product (gint64 layout, gint64 rows, gint64 n, gint64 k, const double *a, c
                           * (layout == 1 ? b[j * depth + p] : b[p * n + j]);
 }
 
+/* In every third round experts have equally many rows, which nothing counts. */
 START_TEST (products_are_those_of_each_expert)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   const gint64 layout = _i % 3, groups = between (rand, 1, 6), n = between (rand, 1, 40);
   const gint64 k = between (rand, 1, 40); /* in layout 2, rows of the result */
   const gboolean adds = layout == 2 && _i % 2 == 1;
+  const gboolean is_counted = _i / 3 % 3 != 0;
   const PlanDtype format = format_of (_i / 2);
   g_auto (Tensor) counts = tensor_tokens (rand, (guint64)groups, 0, 9);
   gint32 *count = counts.data;
   gint64 rows = 0;
 
-  count[0] = groups > 1 ? 0 : count[0] + 1;
+  count[0] = groups > 1 && is_counted ? 0 : count[0] + 1;
   for (gint64 g = 0; g < groups; g++)
-    rows += count[g];
+    rows += count[g] = is_counted ? count[g] : count[0];
   const gint64 dims[] = { layout == 2 ? k : rows, n, layout == 2 ? rows : k, layout, groups };
   const guint64 out_count = (guint64)(layout == 2 ? groups * k * n : rows * n);
   g_auto (Tensor) a = tensor_random (rand, format, (guint64)(rows * k), 1);
@@ -54,7 +56,7 @@ START_TEST (products_are_those_of_each_expert)
                   b.value + (layout == 2 ? row * n : g * k * n),
                   want + (layout == 2 ? g * k * n : row * n));
   run_kernel (adds ? PLAN_OP_GROUPED_GEMM_ADD : PLAN_OP_GROUPED_GEMM,
-              OPERANDS (&out, &a, &b, &counts), dims, format);
+              OPERANDS (&out, &a, &b, is_counted ? &counts : NULL), dims, format);
   check_close (&out, want, 1e-6, "grouped_gemm");
 }
 END_TEST

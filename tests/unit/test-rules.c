@@ -427,8 +427,6 @@ static const struct
     "gbs=64 stack=native ep=2 moe_dispatcher=deepep" },
   { "not-built-yet-moe_permute_fusion", "mixtral-8x7b",
     "gbs=64 stack=native moe_permute_fusion=off" },
-  { "not-built-yet-moe_pad_to_capacity", "mixtral-8x7b",
-    "gbs=64 stack=native moe_capacity=1 moe_pad_to_capacity=on" },
   { "not-built-yet-moe_grouped_gemm", "mixtral-8x7b", "gbs=64 stack=native moe_grouped_gemm=off" },
   { "not-built-yet-moe_grouped_gemm", "mixtral-8x7b",
     "gbs=64 ep=8 compute=fp8-tensorwise moe_grouped_gemm=off" },

@@ -34,9 +34,15 @@ namespace
 struct Biases
 {
   uint64_t rows, cols, groups;
-  Array bias, probs; /* probs: shares; absent where biases have none */
-  const int32_t *counts;
+  Array bias, probs;     /* probs: shares; absent where biases have none */
+  const int32_t *counts; /* NULL: experts have equally many rows */
 };
+
+__device__ inline uint64_t
+rows_of_expert (const Biases &shape, uint64_t group)
+{
+  return shape.counts != NULL ? (uint64_t)shape.counts[group] : shape.rows / shape.groups;
+}
 
 /* An expert, and the row behind its last. */
 struct OfExpert
@@ -53,14 +59,14 @@ find_expert (const Biases &shape, uint64_t row, OfExpert *group)
     {
       group->number++;
       if (group->number < shape.groups)
-        group->end += (uint64_t)shape.counts[group->number];
+        group->end += rows_of_expert (shape, group->number);
     }
 }
 
 __device__ inline OfExpert
 first_expert (const Biases &shape)
 {
-  return { 0, (uint64_t)shape.counts[0] };
+  return { 0, rows_of_expert (shape, 0) };
 }
 
 __device__ inline float
@@ -109,8 +115,8 @@ __launch_bounds__ (COLUMN_THREADS) expert_bias_bwd (Biases shape, Columns of, Ar
       Piece sum = {};
 
       for (uint64_t before = 0; before < group; before++)
-        row += (uint64_t)shape.counts[before];
-      end = row + (uint64_t)shape.counts[group];
+        row += rows_of_expert (shape, before);
+      end = row + rows_of_expert (shape, group);
       for (row += threadIdx.x / of.strip; row < end && n > 0; row += COLUMN_THREADS / of.strip)
         {
           Piece term = read (dout, row * shape.cols + col, n);

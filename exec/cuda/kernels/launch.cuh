@@ -511,9 +511,10 @@ struct Operands
   }
 
   int32_t *
-  ints (int i)
+  ints (int i) /* NULL: absent */
   {
-    need (i, PLAN_DTYPE_I32);
+    if (args->ptr[i] != NULL)
+      need (i, PLAN_DTYPE_I32);
     return (int32_t *)args->ptr[i];
   }
 };

@@ -20,13 +20,20 @@ namespace
 struct MapShape
 {
   uint64_t rows, experts, ranks, entries, multiple; /* at which rows of an expert begin */
+  uint64_t capacity; /* rows that each expert has of each rank; 0: as many as chose it */
 };
 
-/* Rows that an expert takes: its own, and rows of zeros behind them. */
+__device__ inline uint64_t
+round_up (const MapShape &shape, uint64_t rows)
+{
+  return (rows + shape.multiple - 1) / shape.multiple * shape.multiple;
+}
+
+/* Rows that an expert takes of this rank's: its own, and rows of zeros behind them. */
 __device__ inline uint64_t
 rows_taken (const MapShape &shape, uint64_t rows)
 {
-  return (rows + shape.multiple - 1) / shape.multiple * shape.multiple;
+  return round_up (shape, shape.capacity > 0 ? shape.capacity : rows);
 }
 
 /* How many sorted rows a map has room for, if each row is copied to `slots` experts. */
@@ -166,6 +173,13 @@ clip_counts (MapShape shape, int32_t *map)
     }
 }
 
+/* The number of rows that came for an expert from a rank. */
+__device__ inline uint64_t
+rows_from (const MapShape &shape, const int32_t *came, uint64_t rank, uint64_t expert)
+{
+  return came != NULL ? (uint64_t)came[rank * shape.experts + expert] : shape.capacity;
+}
+
 /* Sums the rows that came for an expert from the first `ranks` ranks. */
 __device__ inline uint64_t
 rows_of (const MapShape &shape, const int32_t *came, uint64_t expert, uint64_t ranks)
@@ -173,11 +187,12 @@ rows_of (const MapShape &shape, const int32_t *came, uint64_t expert, uint64_t r
   uint64_t all = 0;
 
   for (uint64_t rank = 0; rank < ranks; rank++)
-    all += (uint64_t)came[rank * shape.experts + expert];
+    all += rows_from (shape, came, rank, expert);
   return all;
 }
 
-/* Sorts the rows that came by expert; came[rank][expert] says how many there are. */
+/* Sorts the rows that came by expert; came[rank][expert] says how many there are; NULL: as many as
+ * the capacity. */
 __global__ void
 sort_arrivals (MapShape shape, const int32_t *came, int32_t *map)
 {
@@ -192,18 +207,18 @@ sort_arrivals (MapShape shape, const int32_t *came, int32_t *map)
 
       for (uint64_t other = 0; other < e; other++)
         {
-          row += (uint64_t)came[rank * shape.experts + other];
-          at += rows_taken (shape, rows_of (shape, came, other, shape.ranks));
+          row += rows_from (shape, came, rank, other);
+          at += round_up (shape, rows_of (shape, came, other, shape.ranks));
         }
-      int32_t n = came[rank * shape.experts + e];
-      for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+      uint64_t n = rows_from (shape, came, rank, e);
+      for (uint64_t i = threadIdx.x; i < n; i += THREADS)
         {
-          out.source[at + (uint64_t)i] = (int32_t)(row + (uint64_t)i);
-          out.place[row + (uint64_t)i] = (int32_t)(at + (uint64_t)i);
+          out.source[at + i] = (int32_t)(row + i);
+          out.place[row + i] = (int32_t)(at + i);
         }
       if (rank == 0 && threadIdx.x == 0)
         counts_of (shape, map)[e]
-            = (int32_t)rows_taken (shape, rows_of (shape, came, e, shape.ranks));
+            = (int32_t)round_up (shape, rows_of (shape, came, e, shape.ranks));
     }
   if (first_x () == 0)
     {
@@ -324,9 +339,11 @@ exec_cuda_sort_rows (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   const double multiple = exec_manner (args, PLAN_MANNER_MULTIPLE);
-  MapShape shape = { operands.dim (PLAN_DIM_ROW_MAP_rows), operands.dim (PLAN_DIM_ROW_MAP_experts),
-                     operands.dim (PLAN_DIM_ROW_MAP_ranks), operands.dim (PLAN_DIM_ROW_MAP_entries),
-                     multiple > 1 ? (uint64_t)multiple : 1 };
+  MapShape shape = {
+    operands.dim (PLAN_DIM_ROW_MAP_rows),  operands.dim (PLAN_DIM_ROW_MAP_experts),
+    operands.dim (PLAN_DIM_ROW_MAP_ranks), operands.dim (PLAN_DIM_ROW_MAP_entries),
+    multiple > 1 ? (uint64_t)multiple : 1, (uint64_t)exec_manner (args, PLAN_MANNER_CAPACITY)
+  };
   int32_t *map = operands.ints (PLAN_REF_ROW_MAP_map);
   const uint8_t *routes = (const uint8_t *)args->ptr[PLAN_REF_ROW_MAP_routes];
   const int32_t *came = routes == NULL ? operands.ints (PLAN_REF_ROW_MAP_came) : NULL;
