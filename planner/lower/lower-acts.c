@@ -523,7 +523,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
   const gboolean early = lower->policy.pools && lower->policy.shards_grads;
   if (keep.again != 0)
     request (b, unit, unit, TRUE);
-  request (b, unit, MAX (unit - lower->policy.ahead, 0), TRUE);
+  request (b, unit, MAX (unit - lower->policy.ahead, lower->now.here.first), TRUE);
   if (unit == 0 && lower->policy.has_own_groups && !lower->policy.keeps_weights)
     add_plain (b, PLAN_ACT_GATHER_EMBEDDING, 0, unit);
   await (b, unit, TRUE);
@@ -617,7 +617,7 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
                                 gboolean reduces)
 {
   const gint64 begin = lower->now.here.first, layers = begin + lower->now.here.layers;
-  g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
+  g_autofree Residence *states = g_new0 (Residence, lower->stage.layers * PLAN_N_PIECES);
   g_autofree gint64 *outgoing = find_outgoing (lower);
   g_autofree Reads *reads = g_new0 (Reads, lower->stage.layers);
   Builder b = { .lower = lower,

@@ -744,7 +744,7 @@ finish (Interleaved *self)
   plan_lower_add_other_share (lower);
   if (self->reduces_beside)
     plan_lower_await_reduced (lower);
-  else if (lower->place.most_ranks > 1 && !lower->policy.holds_gradients)
+  else if (lower->place.most_ranks > 1 && !lower->policy.shards_grads)
     plan_lower_reduce_together (lower);
 }
 
@@ -761,12 +761,12 @@ plan_lower_interleaved (PlanLower *lower)
           .ahead
           = plan_stage_warm_up (lower->plan, lower->place.stage_number, lower->place.micro_batches),
           .reduces_beside = !lower->policy.reduces_together && !lower->policy.sums_shared_first
-                            && lower->place.most_ranks > 1 && !lower->policy.holds_gradients,
+                            && lower->place.most_ranks > 1 && !lower->policy.shards_grads,
           .is_reducing = is_reducing,
           .is_whole = is_whole,
           .is_coming = is_coming };
-  /* Layers' backward passes start no reductions. */
-  lower->policy.reduces_together = !lower->policy.holds_gradients;
+  /* Layers' backward passes start no reductions, unless they reduce in every micro batch. */
+  lower->policy.reduces_together = !lower->policy.shards_grads;
   if (lower->policy.is_eval)
     self.ahead = self.passes;
   if (is_in_batches (lower))

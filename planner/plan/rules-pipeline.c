@@ -260,17 +260,6 @@ interleaves_afab (const PlanFacts *f)
   return plan_stage_is_afab (f->plan) && f->value[PLAN_VPP] > 1;
 }
 
-/* Experts may be shared by ranks of a tensor-parallel group, too. */
-static gboolean
-interleaves_natively (const PlanFacts *f)
-{
-  const gint64 of_stage = plan_cluster_devices (f->cluster) / f->value[PLAN_PP];
-  const gint64 share_experts
-      = f->model->experts > 0 ? of_stage / f->value[PLAN_EP] / f->value[PLAN_ETP] : 1;
-  return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_VPP] > 1 && plan_shards_grads (f->plan)
-         && MAX (plan_data_parallel (f->plan, f->cluster), share_experts) > 1;
-}
-
 /* Our runtime sums a tied embedding's gradients over its two stages after the last micro batch,
  * before the ranks of a stage reduce them. If gradients are sharded, ranks reduce them in every
  * micro batch, and there is nothing to sum then. */
@@ -387,10 +376,6 @@ static const PlanRuleEntry unbuilt[] = {
   { { "not-built-yet-torch-resharding", "pp above 1 on stack=fsdp2 needs strategy=optim_grads in this version: torchtitan's own choice beside "
       "pipelines (fsdp_reshard_after_forward=default), with which weights stay gathered for the step", LIMIT, PLAN_ERROR_UNSUPPORTED },
     gathers_anew, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },
-  { { "not-built-yet-native-interleaved", "on stack=native, interleaved stages (vpp above 1) need gradients that stay whole in this version: "
-      "strategy=no_shard or strategy=optim", LIMIT,
-      PLAN_ERROR_UNSUPPORTED },
-    interleaves_natively, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP, PLAN_STRATEGY) },
   { { "not-built-yet-shared-gradients", "on stack=native, stages that share the embedding (a model with tied embeddings) need gradients that "
       "stay whole in this version: strategy=no_shard or strategy=optim", LIMIT, PLAN_ERROR_UNSUPPORTED },
     shards_shared_gradients, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },

@@ -47,6 +47,7 @@ same 4 --gbs 8 --set pp=2
 same 4 --gbs 8 --set pp=4 --set strategy=optim --model llama-tiny,layers=5,tied=on --set pp_first_layers=2
 same 4 --gbs 2 --set pp=2 --set tp=2
 same 4 --gbs 8 --set pp=2 --set vpp=2 --set strategy=optim
+same 4 --gbs 8 --set pp=2 --set vpp=2 --set strategy=optim_grads_params
 same 4 --gbs 8 --set pp=4 --set pp_schedule=afab
 same 4 --gbs 8 --set pp=4 --set doc_tokens=6
 

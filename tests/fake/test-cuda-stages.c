@@ -146,7 +146,7 @@ START_TEST (random_pipelines_are_near_the_cpu)
 END_TEST
 
 /* Pipelines whose stages' layers are split over a tensor-parallel group, whose ranks share moments
- * in eight bits, or that attend within documents. */
+ * in eight bits, whose virtual stages shard gradients, or that attend within documents. */
 START_TEST (stages_of_split_layers_are_near_the_cpu)
 {
   static const char *const fields[]
@@ -155,6 +155,8 @@ START_TEST (stages_of_split_layers_are_near_the_cpu)
           "compute=bf16 pp=2 vpp=2 tp=2 sp=on gbs=4 strategy=optim",
           "compute=bf16 pp=2 gbs=4 mbs=1 strategy=optim precision_aware=on exp_avg=fp8 "
           "exp_avg_sq=fp8",
+          "compute=bf16 pp=2 vpp=2 gbs=8 strategy=optim_grads mbs=1",
+          "compute=fp32 pp=2 vpp=2 gbs=8 strategy=optim_grads_params mbs=1 double_buffer=on",
           "compute=fp32 pp=2 gbs=4 mbs=1 strategy=optim doc_tokens=5",
           "compute=bf16 pp=4 gbs=4 mbs=1 strategy=no_shard doc_tokens=7 hidden_dropout=0.1" };
   const char *const what = fields[_i / 2];
@@ -409,7 +411,7 @@ main (void)
   TCase *tcase = tcase_create ("stages");
   tcase_set_timeout (tcase, 300);
   test_add_run_share (tcase, random_pipelines_are_near_the_cpu, SEEDS);
-  test_add_runs (tcase, stages_of_split_layers_are_near_the_cpu, 12);
+  test_add_runs (tcase, stages_of_split_layers_are_near_the_cpu, 16);
   test_add_runs (tcase, stages_change_no_bit, 14);
   tcase_add_test (tcase, a_checkpoint_goes_on_with_other_stages);
   test_add_runs (tcase, a_missing_wait_is_found, 12);

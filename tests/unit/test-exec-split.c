@@ -393,22 +393,31 @@ START_TEST (a_wrong_exchange_is_found)
 }
 END_TEST
 
-/* Interleaved stages: two virtual stages each, as many as there are layers for; also where a stage
- * only embeds tokens. */
+/* Interleaved stages of two or three virtual stages each; in the last ten cases with sharded
+ * gradients, which are reduced in every micro batch, also of experts. */
 START_TEST (stages_may_be_interleaved)
 {
-  static const char *const splits[] = { "pp=2 vpp=2 strategy=optim gbs=16",
-                                        "pp=2 vpp=2 strategy=no_shard mbs=1",
-                                        "pp=2 vpp=3 pp_group=4 strategy=optim mbs=1",
-                                        "pp=4 vpp=2 strategy=optim mbs=1 gbs=16",
-                                        "tp=2 pp=2 vpp=2 strategy=optim",
-                                        "pp=2 vpp=3 pp_group=5 strategy=no_shard mbs=1 gbs=28" };
+  static const char *const splits[]
+      = { "pp=2 vpp=2 strategy=optim gbs=16",
+          "pp=2 vpp=2 strategy=no_shard mbs=1",
+          "pp=2 vpp=3 pp_group=4 strategy=optim mbs=1",
+          "pp=4 vpp=2 strategy=optim mbs=1 gbs=16",
+          "tp=2 pp=2 vpp=2 strategy=optim",
+          "pp=2 vpp=3 pp_group=5 strategy=no_shard mbs=1 gbs=28",
+          "pp=2 vpp=2 strategy=optim_grads gbs=16",
+          "pp=2 vpp=3 pp_group=4 strategy=optim_grads_params mbs=1 gbs=32",
+          "pp=4 vpp=2 strategy=optim_grads_params mbs=1 gbs=16 recompute=full",
+          "tp=2 sp=on pp=2 vpp=2 strategy=optim_grads_params comm_unit=1000",
+          "tp=2 sp=on pp=4 vpp=2 strategy=optim_grads mbs=1" };
   static const char *const deep[] = {
     "family=llama,layers=24,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16",
     "family=qwen3,layers=24,hidden=20,ffn=24,heads=4,kv_heads=2,head_dim=6,vocab=64,max_seq=16,"
     "tied=on,window=5,window_every=2",
+    "family=mixtral,layers=24,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16,"
+    "experts=4,topk=2",
   };
-  compare (deep[_i % 2], _i / 2 % 5 == 1 || _i / 2 == 2 ? RANKS : 2 * RANKS, splits[_i / 2]);
+  compare (deep[_i < 12 ? _i % 2 : _i % 2 * 2], _i / 2 % 5 == 1 || _i / 2 == 2 ? RANKS : 2 * RANKS,
+           splits[_i / 2]);
 }
 END_TEST
 
@@ -769,7 +778,7 @@ main (void)
   test_add_runs (tcase, experts_may_be_beside_split_layers, 40);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
-  test_add_runs (tcase, stages_may_be_interleaved, 12);
+  test_add_runs (tcase, stages_may_be_interleaved, 22);
   test_add_runs (tcase, quantised_products_may_be_split, 43);
   test_add_runs (tcase, quantised_experts_may_be_split, 18);
   test_add_runs (tcase, stages_may_have_moments_in_eight_bits, 8);

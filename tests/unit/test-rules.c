@@ -263,7 +263,6 @@ static const struct
   { "te-loss-was-megatron-s", "dgx-h100", "gbs=8 ce_fusion=te" },
   { "deterministic-loss-is-not-fused", "dgx-h100", "gbs=8 deterministic=on" },
   { "last-layer-stays", "dgx-h100", "gbs=8 offload_layers=32" },
-  { "not-built-yet-native-interleaved", "dgx-h100", "gbs=16 stack=native pp=2 vpp=2" },
   { "not-built-yet-unit", "dgx-h100", "gbs=8 unit=block" },
   { "not-built-yet-documents", "dgx-h100", "gbs=8 cp=2 doc_tokens=100" },
   { "not-built-yet-recompute-modules", "dgx-h100",
@@ -305,8 +304,6 @@ static const struct
 #define FALCON "family=falcon,layers=4,hidden=64,ffn=256,heads=4,kv_heads=2,vocab=64,max_seq=64"
   { "torch-stages-are-untied", "gpt2", "gbs=64 stack=fsdp2 strategy=optim_grads pp=2" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native cuda_graph=on" },
-  { "not-built-yet-native-interleaved", "mixtral-8x7b",
-    "gbs=64 stack=native tp=8 pp=4 vpp=2 strategy=optim_grads" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native offload_layers=1" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native compute=fp8-delayed" },
   { "not-built-yet-experts-of-stack", "deepseek-v3,mtp=0", "gbs=64 stack=fsdp1" },
