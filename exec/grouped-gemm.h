@@ -16,7 +16,7 @@ PLAN_SAME_DIM (GROUPED_GEMM, GEMM, m);
 PLAN_SAME_DIM (GROUPED_GEMM, GEMM, n);
 PLAN_SAME_DIM (GROUPED_GEMM, GEMM, k);
 
-/* Likewise of quantising, but that counts are in place of a scale. */
+/* Likewise of quantising, but that counts are in place of a scale, which comes behind. */
 PLAN_SAME_REF (GROUPED_QUANTIZE, QUANTIZE, out);
 PLAN_SAME_REF (GROUPED_QUANTIZE, QUANTIZE, col);
 PLAN_SAME_REF (GROUPED_QUANTIZE, QUANTIZE, in);

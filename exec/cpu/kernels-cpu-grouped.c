@@ -35,7 +35,9 @@ exec_cpu_grouped_quantize (const ExecArgs *args)
   ExecArgs each = *args;
 
   each.op = &op;
-  each.ptr[PLAN_REF_QUANTIZE_scale] = each.ptr[PLAN_REF_QUANTIZE_amax] = NULL;
+  each.ptr[PLAN_REF_QUANTIZE_scale] = args->ptr[PLAN_REF_GROUPED_QUANTIZE_scale];
+  each.ptr[PLAN_REF_QUANTIZE_amax] = args->ptr[PLAN_REF_GROUPED_QUANTIZE_amax];
+  each.ptr[PLAN_REF_QUANTIZE_largest] = NULL;
   for (gint64 group = 0; group < groups; group++)
     {
       const gint64 rows

@@ -214,7 +214,9 @@ exec_cuda_grouped_quantize (const ExecArgs *args, void *stream)
   const gint32 *counts;
   int code = await_counts (at, groups, all, &counts);
   each.op = &op;
-  each.ptr[PLAN_REF_QUANTIZE_scale] = each.ptr[PLAN_REF_QUANTIZE_amax] = NULL;
+  each.ptr[PLAN_REF_QUANTIZE_scale] = args->ptr[PLAN_REF_GROUPED_QUANTIZE_scale];
+  each.ptr[PLAN_REF_QUANTIZE_amax] = args->ptr[PLAN_REF_GROUPED_QUANTIZE_amax];
+  each.ptr[PLAN_REF_QUANTIZE_largest] = NULL;
   for (gint64 group = 0; group < groups && code == 0; group++)
     {
       const gint64 rows = counts ? counts[group] : all / groups;

@@ -157,9 +157,10 @@ find_part (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecAr
   const PlanRef *ref = &args->op->refs[operand];
   const gboolean is_site = ref->array == self->sites.scales || ref->array == self->sites.amax;
   if (is_site || ref->array == self->sites.bias || ref->array == self->sites.loads)
-    args->ptr[operand] = (float *)args->ptr[operand]
-                         + exec_walk_unit_of (cursor, ref)
-                               * (is_site ? PLAN_QUANTIZERS_OF_LAYER : self->of->model->experts);
+    args->ptr[operand]
+        = (float *)args->ptr[operand]
+          + exec_walk_unit_of (cursor, ref)
+                * (is_site ? plan_quantizers_of_layer (self->of->model) : self->of->model->experts);
 }
 
 /* Sets the operand's scale, or its block scales, if it is a quantised parameter that begins where
@@ -223,7 +224,8 @@ place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, gu
       = kind == PLAN_OP_PARAM_AMAX ? PLAN_REF_PARAM_AMAX_amax : PLAN_REF_PARAM_QUANTIZE_amax;
   const guint64 first = magnitudes_of (self, s);
   if (kind == PLAN_OP_PARAM_QUANTIZE && operand > PLAN_REF_PARAM_QUANTIZE_scales)
-    return plan_quantizer_of (slots_of (self)[s].tensor.role, PLAN_QUANTIZER_WEIGHT);
+    return plan_quantizer_of (self->of->model, slots_of (self)[s].tensor.role,
+                              PLAN_QUANTIZER_WEIGHT);
   if (operand == amax)
     return (guint64)layer * magnitudes_of (self, n_slots (self)) + first;
   return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;

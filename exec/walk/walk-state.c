@@ -360,8 +360,10 @@ static ExecPiece
 site_piece (const ExecWalk *self, ExecState state, gint64 layer, guint product, guint64 *out_at)
 {
   const guint64 each = state == EXEC_STATE_HISTORY ? PLAN_QUANTIZER_HISTORY : 1;
-  const PlanTensorRole role = plan_quantizer_weight (product);
-  *out_at = ((guint64)layer * PLAN_QUANTIZERS_OF_LAYER + plan_quantizer_of (role, 0)) * each;
+  const PlanModel *model = self->of->model;
+  const PlanTensorRole role = plan_quantizer_weight (model, product);
+  *out_at = ((guint64)layer * plan_quantizers_of_layer (model) + plan_quantizer_of (model, role, 0))
+            * each;
   return (ExecPiece){ .state = state,
                       .role = role,
                       .layer = exec_part_layer (&self->part, PLAN_BUCKET_LAYER, layer),
@@ -382,7 +384,7 @@ fill_sites (const ExecWalk *self, ExecState state, float *sites, GError **error)
 {
   g_autofree float *values = g_new (float, PLAN_QUANTIZERS_OF_PRODUCT *PLAN_QUANTIZER_HISTORY);
   for (gint64 layer = 0; layer < self->part.stage.layers; layer++)
-    for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
+    for (guint product = 0; product < plan_quantizer_products (self->of->model); product++)
       {
         guint64 at;
         const ExecPiece piece = site_piece (self, state, layer, product, &at);
@@ -419,7 +421,7 @@ add_sites (const ExecWalk *self, GArray *pieces)
   if (self->sites.scales < 0 || self->part.place > 0)
     return;
   for (gint64 layer = 0; layer < self->part.stage.layers; layer++)
-    for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
+    for (guint product = 0; product < plan_quantizer_products (self->of->model); product++)
       for (ExecState state = EXEC_STATE_SCALES; state <= EXEC_STATE_HISTORY; state++)
         {
           const gboolean is_scales = state == EXEC_STATE_SCALES;

@@ -382,6 +382,8 @@ add_attention_branch (PlanLayerBuilder *b)
   return end_attention_branch (b);
 }
 
+/* The norm quantises what it writes only in models without experts: where some layers have experts,
+ * whose router reads the norm's output as it is, it has one format in all layers. */
 static PlanValueId
 add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
 {
@@ -395,7 +397,8 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
   if (!b->model->shared_norm)
     {
       plan_layer_add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
-                           PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
+                           PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS,
+                           b->model->experts > 0 ? NONE : PLAN_TENSOR_GATE_UP);
       read = plan_layer_add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms,
                                            PLAN_TENSOR_GATE_UP, b->model->hidden, &kept);
     }

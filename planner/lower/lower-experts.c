@@ -501,13 +501,15 @@ void
 plan_layer_quantise_rows (PlanLayer *self, const PlanNode *node, const PlanRef *refs)
 {
   const gboolean is_input = node->kind == PLAN_NODE_QUANTIZE;
+  const PlanTensorRole weight = is_input ? node->feeds : node->weight;
+  const PlanQuantizer site = is_input ? PLAN_QUANTIZER_INPUT : PLAN_QUANTIZER_GRADIENT;
   if (node->groups == 0)
-    plan_lower_quantise (self->lower, is_input ? node->feeds : node->weight,
-                         is_input ? PLAN_QUANTIZER_INPUT : PLAN_QUANTIZER_GRADIENT, self->unit,
-                         refs, node->rows, node->cols);
+    plan_lower_quantise (self->lower, weight, site, self->unit, refs, node->rows, node->cols);
   else
     plan_lower_compute (self->lower, PLAN_OP_GROUPED_QUANTIZE,
-                        PLAN_REFS (refs[0], refs[1], refs[2], row_counts (self, node)),
+                        PLAN_REFS (refs[0], refs[1], refs[2], row_counts (self, node),
+                                   plan_lower_site_scale (self->lower, weight, site, self->unit),
+                                   plan_lower_site_amax (self->lower, weight, site, self->unit)),
                         PLAN_DIMS (node->rows, node->cols, node->groups));
 }
 

@@ -277,9 +277,12 @@ copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
                        plan_lower_unit_ref (self->params.copy_col[node->weight], unit, 0),
                        plan_lower_weight (self, node->weight, unit));
       if (self->sizes->row_multiple > 1 && node->kind == PLAN_NODE_EXPERT_LINEAR)
-        plan_lower_compute (self, PLAN_OP_GROUPED_QUANTIZE,
-                            PLAN_REFS (refs[0], refs[1], refs[2], PLAN_REF_NONE),
-                            PLAN_DIMS (matrices * node->cols, node->depth, matrices));
+        plan_lower_compute (
+            self, PLAN_OP_GROUPED_QUANTIZE,
+            PLAN_REFS (refs[0], refs[1], refs[2], PLAN_REF_NONE,
+                       plan_lower_site_scale (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit),
+                       plan_lower_site_amax (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit)),
+            PLAN_DIMS (matrices * node->cols, node->depth, matrices));
       else
         plan_lower_quantise (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit, refs,
                              matrices * node->cols, node->depth);

@@ -21,7 +21,7 @@ buffer (PlanLower *self, const char *name, guint64 elements)
 static gint64
 n_sites (const PlanLower *self)
 {
-  return self->stage.layers * PLAN_QUANTIZERS_OF_LAYER;
+  return self->stage.layers * plan_quantizers_of_layer (self->whole);
 }
 
 /* Whether this stage's routers balance by a bias. Of frameworks it is left out: some KiB, and one
@@ -132,7 +132,7 @@ plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanQuantiz
 {
   if (self->quantizer.scales < 0 || weight == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
-  return part_of (self->quantizer.scales, unit, plan_quantizer_of (weight, site));
+  return part_of (self->quantizer.scales, unit, plan_quantizer_of (self->whole, weight, site));
 }
 
 PlanRef
@@ -141,7 +141,7 @@ plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanQuantize
 {
   if (self->quantizer.amax < 0 || weight == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
-  return part_of (self->quantizer.amax, unit, plan_quantizer_of (weight, site));
+  return part_of (self->quantizer.amax, unit, plan_quantizer_of (self->whole, weight, site));
 }
 
 PlanRef

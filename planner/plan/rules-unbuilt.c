@@ -194,7 +194,8 @@ overlaps_elsewhere (const PlanFacts *f)
 }
 
 /* Whether experts' GEMMs in this format are modelled. fsdp2 quantises experts in kernels of its
- * own; delayed scaling belongs to GEMMs that run in every step, which experts' may not. */
+ * own; delayed scaling belongs to GEMMs that run in every step, which a single expert's may not:
+ * our own runtime has one scale for all experts of a layer. */
 static gboolean
 computes_experts (const PlanFacts *f)
 {
@@ -202,6 +203,7 @@ computes_experts (const PlanFacts *f)
       = IS (f, COMPUTE, FP8_TENSORWISE) || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
   const gboolean is_native = is_stack (f, PLAN_STACK_NATIVE);
   return IS (f, COMPUTE, BF16) || (is_native && (IS (f, COMPUTE, FP32) || IS (f, COMPUTE, NVFP4)))
+         || (is_native && IS (f, COMPUTE, FP8_DELAYED) && f->model->kv_lora == 0)
          || (is_quantised && !is_stack (f, PLAN_STACK_FSDP2));
 }
 
@@ -425,7 +427,7 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED },
     splits_latent_attention, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP), PLAN_OF_BLOCKS },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
-      "Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32 and nvfp4), param_gather=compute (on stack=megatron also mxfp8; on "
+      "Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32, nvfp4 and, without latent attention, fp8-delayed), param_gather=compute (on stack=megatron also mxfp8; on "
       "Megatron's stacks also fp8 where all layers have experts, or none), "
       "double_buffer=off (on stack=megatron-fsdp also on where all layers have experts, or none), tp_overlap=none (on Megatron's stacks also ub, without shared experts and latent attention), cuda_graph=off (the host waits for numbers of rows), "
       "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",

@@ -93,7 +93,7 @@
      "the same for each of `groups` matrices by itself: of `counts` rows, or of equally many", \
      (rows, cols, groups), 0, \
      ((out, writes, rows * cols), (col, may_write, rows * cols), (in, reads, rows * cols), \
-      (counts, may_read, groups))) \
+      (counts, may_read, groups), (scale, may_read, 1), (amax, may_update, 1))) \
   X (PARAM_AMAX, "param_amax", COMPUTE, QUANTISE, REDUCTION, \
      "largest magnitudes of each of a unit's parameters in this rank's part of them", \
      (count, parts), 0, ((amax, updates, MIN (parts, count / 16 + 1)), (in, reads, count))) \

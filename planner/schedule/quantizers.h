@@ -2,6 +2,9 @@
  * magnitudes, as Transformer Engine's DelayedScaling does (common/recipe/delayed_scaling.cu;
  * history of 1024, scale from the largest magnitude in it, no margin).
  *
+ * All experts that a rank holds are one site of each kind, so that one scale is that of all their
+ * rows; Transformer Engine's GroupedLinear has one for each expert.
+ *
  * A site has a scale, and the largest magnitude of each of its last steps, newest first. Everything
  * of a step is quantised with one scale; a new scale is made between the last backward pass and the
  * update, from the magnitudes of all ranks and micro batches. Transformer Engine makes one after
@@ -10,7 +13,7 @@
  * The sites of all layers lie in one buffer. An op refers to the part of its layer: the reference
  * keeps to that one buffer (PlanRef.modulus is 1) and moves through its elements with the layer. */
 #pragma once
-#include "planner/model/tensor.h"
+#include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -24,13 +27,13 @@ typedef enum
   PLAN_QUANTIZERS_OF_PRODUCT
 } PlanQuantizer;
 
-#define PLAN_QUANTIZER_PRODUCTS 4
-#define PLAN_QUANTIZERS_OF_LAYER (PLAN_QUANTIZER_PRODUCTS * PLAN_QUANTIZERS_OF_PRODUCT)
+/* Different GEMMs of a model's layers, and the weight of the `product`th. Layers of every kind have
+ * sites for all of them. */
+guint plan_quantizer_products (const PlanModel *model);
+PlanTensorRole plan_quantizer_weight (const PlanModel *model, guint product);
 
-/* The weight of the `product`th GEMM of a layer. */
-PlanTensorRole plan_quantizer_weight (guint product);
-
-/* The index of a site within its layer, for the GEMM with that weight. */
-guint plan_quantizer_of (PlanTensorRole weight, PlanQuantizer site);
+/* The sites of a layer, and the index of one among them, for the GEMM with that weight. */
+guint plan_quantizers_of_layer (const PlanModel *model);
+guint plan_quantizer_of (const PlanModel *model, PlanTensorRole weight, PlanQuantizer site);
 
 G_END_DECLS

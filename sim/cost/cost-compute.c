@@ -66,8 +66,9 @@ own_traffic (const SimCostInput *input, const PlanOp *op)
     return -2 * values_share (op->dims[PLAN_DIM_ROPE_heads], op->dims[PLAN_DIM_ROPE_kv_heads])
            * operand_bytes (input, op, PLAN_REF_ROPE_qkv);
   if (op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_GROUPED_QUANTIZE)
-    return (op->kind == PLAN_OP_GROUPED_QUANTIZE
-            || (op->refs[PLAN_REF_QUANTIZE_scale].array < 0
+    return ((op->kind == PLAN_OP_GROUPED_QUANTIZE
+             && op->refs[PLAN_REF_GROUPED_QUANTIZE_scale].array < 0)
+            || (op->kind == PLAN_OP_QUANTIZE && op->refs[PLAN_REF_QUANTIZE_scale].array < 0
                 && op->refs[PLAN_REF_QUANTIZE_largest].array < 0))
                    && has_tensor_scale (operand (input, op, PLAN_REF_QUANTIZE_out)->dtype)
                ? operand_bytes (input, op, PLAN_REF_QUANTIZE_in)

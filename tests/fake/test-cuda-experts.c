@@ -133,13 +133,14 @@ START_TEST (quantised_experts_are_near_the_cpus)
       "hidden=128,ffn=128,expert_ffn=128,head_dim=64", "b200", 10 },
     { "compute=fp8-tensorwise seq=32 grad_accum_fusion=on",
       "hidden=32,ffn=32,expert_ffn=16,head_dim=16", "b200", 10 },
+    { "compute=fp8-delayed seq=32", "hidden=32,ffn=32,expert_ffn=16,head_dim=16", "h100-80gb", 9 },
     { "compute=nvfp4 seq=128 mbs=1", "hidden=128,ffn=128,expert_ffn=128,head_dim=64", "b200", 10 },
   };
   static const char *const splits_of[]
       = { "ep=1 gbs=2 moe_capacity=0.8 moe_drop=position",
           "ep=2 gbs=4 strategy=optim_grads_params moe_imbalance=2",
           "ep=2 gbs=4 strategy=optim moe_capacity=0.8 moe_drop=position moe_pad_to_capacity=on" };
-  const guint which = (guint)_i % 5, split = (guint)_i / 5;
+  const guint which = (guint)_i % 6, split = (guint)_i / 6;
   g_autofree char *model
       = g_strdup_printf ("family=qwen3_moe,layers=1,heads=2,kv_heads=1,vocab=32,max_seq=128,"
                          "experts=4,topk=2,%s",
@@ -434,7 +435,7 @@ main (void)
   TCase *tcase = tcase_create ("experts");
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
-  test_add_runs (tcase, quantised_experts_are_near_the_cpus, 15);
+  test_add_runs (tcase, quantised_experts_are_near_the_cpus, 18);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
   test_add_runs (tcase, experts_beside_split_layers_are_near_the_cpus, 5);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));

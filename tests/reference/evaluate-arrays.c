@@ -34,7 +34,8 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->attention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
   l->lse = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows * (guint64)m->heads);
   l->middle = exec_evaluator_array (self, c, wide);
-  l->normed2 = take_product_input (self, wide);
+  l->normed2 = self->model->experts > 0 ? exec_evaluator_array (self, self->compute, wide)
+                                        : take_product_input (self, wide);
   l->stats2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   l->up = exec_evaluator_array (self, c, rows * (guint64)self->up_width);
   l->activated = exec_evaluator_array (self, c, ffn);

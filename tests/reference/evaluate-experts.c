@@ -20,22 +20,6 @@ is_quantised (const ExecEvaluator *self)
   return self->product != self->compute;
 }
 
-ExecArray
-exec_evaluator_narrow (ExecEvaluator *self, guint which, ExecArray factor, PlanDtype dtype,
-                       gint64 rows, gint64 cols, gboolean transposes)
-{
-  ExecArray out = self->factor[which], other = self->factor[2];
-
-  if (!is_quantised (self))
-    return factor;
-  out.dtype = other.dtype = dtype;
-  if (transposes)
-    RUN (QUANTIZE, EXEC_OPERANDS (other, out, factor), rows, cols);
-  else
-    RUN (QUANTIZE, EXEC_OPERANDS (out, other, factor), rows, cols);
-  return out;
-}
-
 gint64
 exec_evaluator_narrow_layout (const ExecEvaluator *self, gint64 layout)
 {
@@ -283,14 +267,30 @@ activate_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 firs
                            (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
 }
 
-/* out = in * weight^T for the rows of one expert. */
-static void
-multiply_rows (ExecEvaluator *self, ExecArray out, ExecArray in, ExecArray weight, gint64 n,
-               gint64 outputs, gint64 inputs)
+/* The weight of one expert as a factor. */
+static ExecFactor
+weight_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer, gint64 expert,
+           gint64 outputs, gint64 inputs)
 {
-  in = exec_evaluator_narrow (self, 0, in, self->product, n, inputs, FALSE);
-  weight = exec_evaluator_narrow (self, 1, weight, self->product_weight, outputs, inputs, FALSE);
-  RUN (GEMM, EXEC_OPERANDS (out, in, weight), n, outputs, inputs, 1);
+  const ExecArray all = exec_evaluator_weight (self, role, layer);
+
+  return (ExecFactor){
+    part_of (all, expert, outputs, inputs), role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs
+  };
+}
+
+/* out = in * weight^T for the rows of one expert. An expert without rows computes nothing, but its
+ * weight counts among the magnitudes by which scales are made. */
+static void
+multiply_rows (ExecEvaluator *self, ExecArray out, ExecArray in, const ExecFactor *weight, gint64 n)
+{
+  const ExecFactor input
+      = { in, weight->role, PLAN_QUANTIZER_INPUT, weight->layer, n, weight->cols };
+  const ExecArray b = exec_evaluator_narrow (self, 1, weight, FALSE);
+
+  if (n > 0)
+    RUN (GEMM, EXEC_OPERANDS (out, exec_evaluator_narrow (self, 0, &input, FALSE), b), n,
+         weight->rows, weight->cols, 1);
 }
 
 static void
@@ -299,22 +299,26 @@ run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
   const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
-  ExecArray gate_up = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_GATE_UP, layer);
-  ExecArray down = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_DOWN, layer);
+  const ExecFactor gate_up
+      = weight_of (self, PLAN_TENSOR_EXPERT_GATE_UP, layer, expert, up, hidden);
+  const ExecFactor down = weight_of (self, PLAN_TENSOR_EXPERT_DOWN, layer, expert, hidden, ffn);
   gint64 n, first = find_rows (self, l, expert, &n);
 
-  if (n == 0)
-    return;
-  scale_rows (self, l, first, n);
-  multiply_rows (self, row_of (l->rows_up, first, up), row_of (l->scaled, first, hidden),
-                 part_of (gate_up, expert, up, hidden), n, up, hidden);
-  add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up,
-            row_of (l->rows_up, first, up), (ExecArray){ 0 }, n);
-  activate_rows (self, l, first, n);
+  if (n > 0)
+    scale_rows (self, l, first, n);
+  multiply_rows (self, row_of (l->rows_up, first, up), row_of (l->scaled, first, hidden), &gate_up,
+                 n);
+  if (n > 0)
+    {
+      add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up,
+                row_of (l->rows_up, first, up), (ExecArray){ 0 }, n);
+      activate_rows (self, l, first, n);
+    }
   multiply_rows (self, row_of (self->drows, first, hidden), row_of (l->rows_activated, first, ffn),
-                 part_of (down, expert, hidden, ffn), n, hidden, ffn);
-  add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden,
-            row_of (self->drows, first, hidden), row_of (l->row_probs, first, 1), n);
+                 &down, n);
+  if (n > 0)
+    add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden,
+              row_of (self->drows, first, hidden), row_of (l->row_probs, first, 1), n);
 }
 
 /* A layer's elements of an array of all layers; no array where the model has none. */
@@ -497,14 +501,17 @@ exec_evaluator_balance (ExecEvaluator *self)
 
 /* dweight = dout^T * in of the expert's rows; 0 where it has none. */
 static void
-weight_bwd (ExecEvaluator *self, ExecArray dweight, ExecArray dout, ExecArray in, gint64 outputs,
-            gint64 inputs, gint64 n)
+weight_bwd (ExecEvaluator *self, ExecArray dweight, ExecArray dout, ExecArray in,
+            const ExecFactor *weight, gint64 n)
 {
+  const gint64 outputs = weight->rows, inputs = weight->cols, layer = weight->layer;
+  const ExecFactor a = { dout, weight->role, PLAN_QUANTIZER_GRADIENT, layer, n, outputs },
+                   b = { in, weight->role, PLAN_QUANTIZER_INPUT, layer, n, inputs };
+
   if (n > 0)
     RUN (GEMM,
-         EXEC_OPERANDS (dweight,
-                        exec_evaluator_narrow (self, 0, dout, self->product_grad, n, outputs, TRUE),
-                        exec_evaluator_narrow (self, 1, in, self->product, n, inputs, TRUE)),
+         EXEC_OPERANDS (dweight, exec_evaluator_narrow (self, 0, &a, TRUE),
+                        exec_evaluator_narrow (self, 1, &b, TRUE)),
          outputs, inputs, n, exec_evaluator_narrow_layout (self, 2));
   else
     RUN (ZERO, EXEC_OPERANDS (dweight), outputs * inputs);
@@ -512,12 +519,15 @@ weight_bwd (ExecEvaluator *self, ExecArray dweight, ExecArray dout, ExecArray in
 
 /* din = dout * weight for the rows of one expert. */
 static void
-multiply_rows_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray weight, gint64 n,
-                   gint64 outputs, gint64 inputs)
+multiply_rows_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, const ExecFactor *weight,
+                   gint64 n)
 {
-  dout = exec_evaluator_narrow (self, 0, dout, self->product_grad, n, outputs, FALSE);
-  weight = exec_evaluator_narrow (self, 1, weight, self->product_weight, outputs, inputs, TRUE);
-  RUN (GEMM, EXEC_OPERANDS (din, dout, weight), n, inputs, outputs,
+  const ExecFactor gradient
+      = { dout, weight->role, PLAN_QUANTIZER_GRADIENT, weight->layer, n, weight->rows };
+  const ExecArray a = exec_evaluator_narrow (self, 0, &gradient, FALSE),
+                  b = exec_evaluator_narrow (self, 1, weight, TRUE);
+
+  RUN (GEMM, EXEC_OPERANDS (din, a, b), n, weight->cols, weight->rows,
        exec_evaluator_narrow_layout (self, 0));
 }
 
@@ -562,6 +572,8 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
   const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
   const PlanTensorRole up_role = PLAN_TENSOR_EXPERT_GATE_UP, down_role = PLAN_TENSOR_EXPERT_DOWN;
   const guint owner = (guint)(expert / (m->experts / self->ep));
+  const ExecFactor gate_up = weight_of (self, up_role, layer, expert, up, hidden),
+                   down = weight_of (self, down_role, layer, expert, hidden, ffn);
   gint64 n, first = find_rows (self, l, expert, &n);
   ExecArray dout = row_of (self->drows, first, hidden), dup = row_of (self->drows_up, first, up),
             dactivated = row_of (self->drows_activated, first, ffn);
@@ -570,27 +582,22 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
             row_of (l->row_probs, first, 1), row_of (self->bias_dprobs, first, 1), n);
   for (guint p = 0; p < self->ep; p++)
     weight_bwd (self, raw_of (self->peer[p], down_role, layer, expert, hidden, ffn), dout,
-                row_of (l->rows_activated, first, ffn), hidden, ffn, p == owner ? n : 0);
+                row_of (l->rows_activated, first, ffn), &down, p == owner ? n : 0);
   if (n > 0)
     {
-      multiply_rows_bwd (
-          self, dactivated, dout,
-          part_of (exec_evaluator_weight (self, down_role, layer), expert, hidden, ffn), n, hidden,
-          ffn);
+      multiply_rows_bwd (self, dactivated, dout, &down, n);
       activate_rows_bwd (self, l, first, n);
       if (m->expert_bias)
         RUN (ACCUMULATE,
              EXEC_OPERANDS (row_of (self->row_dprobs, first, 1),
                             row_of (self->bias_dprobs, first, 1)),
              n);
-      multiply_rows_bwd (self, dout, dup,
-                         part_of (exec_evaluator_weight (self, up_role, layer), expert, up, hidden),
-                         n, up, hidden);
+      multiply_rows_bwd (self, dout, dup, &gate_up, n);
       scale_rows_bwd (self, l, first, n);
     }
   for (guint p = 0; p < self->ep; p++)
     weight_bwd (self, raw_of (self->peer[p], up_role, layer, expert, up, hidden), dup,
-                row_of (l->scaled, first, hidden), up, hidden, p == owner ? n : 0);
+                row_of (l->scaled, first, hidden), &gate_up, p == owner ? n : 0);
   bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up, dup, (ExecArray){ 0 },
             (ExecArray){ 0 }, n);
 }

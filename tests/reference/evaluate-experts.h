@@ -1,6 +1,7 @@
 /* What the evaluator's files on experts, heads and latent attention offer to each other and to
  * evaluate-network.c. Arrays are named by their fields in ExecEvaluatorLayer and ExecEvaluator. */
 #pragma once
+#include "planner/schedule/quantizers.h"
 #include "tests/reference/evaluate-private.h"
 G_BEGIN_DECLS
 
@@ -47,14 +48,28 @@ guint exec_evaluator_find_trained (const PlanModel *model, gint64 layer, PlanTen
 gboolean exec_evaluator_init_balance (ExecEvaluator *self, GError **error);
 void exec_evaluator_balance (ExecEvaluator *self);
 
-/* tests/reference/evaluate-experts.c: a factor [rows, cols] of a product in a format of products,
- * transposed if the product sums over its rows; the factor itself where nothing is quantised. Of
- * two factors that are read at once `which` is 0 and 1. */
-ExecArray exec_evaluator_narrow (ExecEvaluator *self, guint which, ExecArray factor,
-                                 PlanDtype dtype, gint64 rows, gint64 cols, gboolean transposes);
-/* The layout of a product whose factors have gone through it. */
+/* A factor [rows, cols] of a layer's product, and whose scale it has if scaling is delayed. */
+typedef struct
+{
+  ExecArray array;
+  PlanTensorRole role;
+  PlanQuantizer site;
+  gint64 layer, rows, cols;
+} ExecFactor;
+
+/* tests/reference/evaluate-network.c: a factor of a product in the format of products, transposed
+ * if the product sums over the factor's rows: the factor itself if it is so already, else a copy.
+ * Of two factors that are read at once `which` is 0 and 1. */
+ExecArray exec_evaluator_quantise (ExecEvaluator *self, guint which, const ExecFactor *factor,
+                                   gboolean transposes);
+
+/* The same; the factor as it is where nothing is quantised. */
+ExecArray exec_evaluator_narrow (ExecEvaluator *self, guint which, const ExecFactor *factor,
+                                 gboolean transposes);
+/* tests/reference/evaluate-experts.c: the layout of a product whose factors have gone through it;
+ * the most rows that experts can have. */
 gint64 exec_evaluator_narrow_layout (const ExecEvaluator *self, gint64 layout);
-gint64 exec_evaluator_expert_rows (const ExecEvaluator *self); /* the most that there can be */
+gint64 exec_evaluator_expert_rows (const ExecEvaluator *self);
 
 /* tests/reference/evaluate-experts.c: the bounds of the activation function. */
 PlanManner exec_evaluator_activation_manner (const ExecEvaluator *self);

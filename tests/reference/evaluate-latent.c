@@ -70,11 +70,14 @@ down (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, gin
 {
   const gint64 hidden = self->model->hidden;
 
-  in = exec_evaluator_narrow (self, 0, exec_evaluator_own (self, in), self->product, self->own_rows,
-                              hidden, FALSE);
-  const ExecArray weight
-      = exec_evaluator_narrow (self, 1, exec_evaluator_weight (self, role, layer),
-                               self->product_weight, outputs, hidden, FALSE);
+  const ExecFactor input = {
+    exec_evaluator_own (self, in), role, PLAN_QUANTIZER_INPUT, layer, self->own_rows, hidden
+  };
+  const ExecFactor by = {
+    exec_evaluator_weight (self, role, layer), role, PLAN_QUANTIZER_WEIGHT, layer, outputs, hidden
+  };
+  in = exec_evaluator_narrow (self, 0, &input, FALSE);
+  const ExecArray weight = exec_evaluator_narrow (self, 1, &by, FALSE);
   RUN_AS (NULL, GEMM, EXEC_OPERANDS (exec_evaluator_own_rows (self, out, outputs), in, weight),
           self->own_rows, outputs, hidden, 1);
 }
@@ -85,15 +88,19 @@ down_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, Plan
 {
   const gint64 hidden = self->model->hidden, rows = self->own_rows;
   const ExecArray own = exec_evaluator_own_rows (self, dout, outputs);
-  ExecArray a = exec_evaluator_narrow (self, 0, own, self->product_grad, rows, outputs, TRUE);
-  ExecArray b = exec_evaluator_narrow (self, 1, exec_evaluator_own (self, in), self->product, rows,
-                                       hidden, TRUE);
+  const ExecFactor gradient = { own, role, PLAN_QUANTIZER_GRADIENT, layer, rows, outputs };
+  const ExecFactor input
+      = { exec_evaluator_own (self, in), role, PLAN_QUANTIZER_INPUT, layer, rows, hidden };
+  const ExecFactor by = {
+    exec_evaluator_weight (self, role, layer), role, PLAN_QUANTIZER_WEIGHT, layer, outputs, hidden
+  };
+  ExecArray a = exec_evaluator_narrow (self, 0, &gradient, TRUE);
+  ExecArray b = exec_evaluator_narrow (self, 1, &input, TRUE);
 
   RUN_AS (NULL, GEMM, EXEC_OPERANDS (exec_evaluator_gradient (self, role, layer), a, b), outputs,
           hidden, rows, exec_evaluator_narrow_layout (self, 2));
-  a = exec_evaluator_narrow (self, 0, own, self->product_grad, rows, outputs, FALSE);
-  b = exec_evaluator_narrow (self, 1, exec_evaluator_weight (self, role, layer),
-                             self->product_weight, outputs, hidden, TRUE);
+  a = exec_evaluator_narrow (self, 0, &gradient, FALSE);
+  b = exec_evaluator_narrow (self, 1, &by, TRUE);
   RUN_AS (NULL, GEMM, EXEC_OPERANDS (exec_evaluator_own (self, din), a, b), rows, hidden, outputs,
           exec_evaluator_narrow_layout (self, 0));
 }

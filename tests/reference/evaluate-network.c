@@ -117,18 +117,19 @@ drop_embedding (ExecEvaluator *self, ExecArray x)
 /* The element of one quantiser in an array that has one for each quantiser. No array where scaling
  * is not delayed, or the product's operands are not quantised. */
 static ExecArray
-site_of (ExecArray sites, PlanTensorRole role, PlanQuantizer site, gint64 layer)
+site_of (const ExecEvaluator *self, ExecArray sites, PlanTensorRole role, PlanQuantizer site,
+         gint64 layer)
 {
   if (sites.data == NULL || role == NO_PRODUCT)
     return (ExecArray){ 0 };
-  return exec_evaluator_from (sites, (guint64)layer * PLAN_QUANTIZERS_OF_LAYER
-                                         + plan_quantizer_of (role, site));
+  return exec_evaluator_from (sites, (guint64)layer * plan_quantizers_of_layer (self->model)
+                                         + plan_quantizer_of (self->model, role, site));
 }
 
 static ExecArray
 amax_of (const ExecEvaluator *self, PlanTensorRole role, PlanQuantizer site, gint64 layer)
 {
-  return self->is_eval ? (ExecArray){ 0 } : site_of (self->amax, role, site, layer);
+  return self->is_eval ? (ExecArray){ 0 } : site_of (self, self->amax, role, site, layer);
 }
 
 PlanManner
@@ -144,7 +145,7 @@ norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTen
 {
   PlanTensorRole site = self->fuses_norms ? feeds : NO_PRODUCT;
   ExecArray weight = weight_of (self, gain, layer);
-  ExecArray scale = site_of (self->scales, site, PLAN_QUANTIZER_INPUT, layer);
+  ExecArray scale = site_of (self, self->scales, site, PLAN_QUANTIZER_INPUT, layer);
   ExecArray amax = amax_of (self, site, PLAN_QUANTIZER_INPUT, layer);
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
@@ -185,22 +186,12 @@ is_quantised (const ExecEvaluator *self, PlanTensorRole role)
          && plan_model_tensor (self->model, role, self->vocab).kind == PLAN_TENSOR_KIND_LINEAR;
 }
 
-/* A factor of a layer's product. */
-typedef struct
-{
-  ExecArray array;
-  PlanTensorRole role;
-  PlanQuantizer site;
-  gint64 layer, rows, cols;
-} Factor;
-
-/* A factor of a product in the format of products, transposed if the product sums over the factor's
- * rows: the factor itself if it is so already, else a copy in self->factor[which]. */
-static ExecArray
-quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean transposes)
+ExecArray
+exec_evaluator_quantise (ExecEvaluator *self, guint which, const ExecFactor *factor,
+                         gboolean transposes)
 {
   ExecArray out = self->factor[which], other = self->factor[2], in = factor->array;
-  ExecArray scale = site_of (self->scales, factor->role, factor->site, factor->layer);
+  ExecArray scale = site_of (self, self->scales, factor->role, factor->site, factor->layer);
   ExecArray amax = amax_of (self, factor->role, factor->site, factor->layer);
 
   out.dtype = factor->site == PLAN_QUANTIZER_GRADIENT ? self->product_grad
@@ -217,6 +208,14 @@ quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean trans
   else
     return in;
   return out;
+}
+
+ExecArray
+exec_evaluator_narrow (ExecEvaluator *self, guint which, const ExecFactor *factor,
+                       gboolean transposes)
+{
+  return self->product != self->compute ? exec_evaluator_quantise (self, which, factor, transposes)
+                                        : factor->array;
 }
 
 /* Whether only the first rank of a tensor-parallel group adds a bias, as the product is summed
@@ -236,10 +235,12 @@ exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTen
 
   if (is_quantised (self, role))
     {
-      in = quantise (self, 0,
-                     &(Factor){ in, role, PLAN_QUANTIZER_INPUT, layer, self->rows, inputs }, FALSE);
-      weight = quantise (
-          self, 1, &(Factor){ weight, role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs }, FALSE);
+      in = exec_evaluator_quantise (
+          self, 0, &(ExecFactor){ in, role, PLAN_QUANTIZER_INPUT, layer, self->rows, inputs },
+          FALSE);
+      weight = exec_evaluator_quantise (
+          self, 1, &(ExecFactor){ weight, role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs },
+          FALSE);
     }
   if (is_added_once (self, bias) && self->tp_rank > 0)
     bias = EXEC_NO_BIAS;
@@ -253,16 +254,16 @@ static void
 quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
                PlanTensorRole role, gint64 layer, gint64 outputs, gint64 inputs)
 {
-  Factor gradient = { dout, role, PLAN_QUANTIZER_GRADIENT, layer, self->rows, outputs };
-  Factor input = { in, role, PLAN_QUANTIZER_INPUT, layer, self->rows, inputs };
-  Factor weight
+  ExecFactor gradient = { dout, role, PLAN_QUANTIZER_GRADIENT, layer, self->rows, outputs };
+  ExecFactor input = { in, role, PLAN_QUANTIZER_INPUT, layer, self->rows, inputs };
+  ExecFactor weight
       = { weight_of (self, role, layer), role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs };
-  ExecArray a = quantise (self, 0, &gradient, TRUE);
-  ExecArray b = quantise (self, 1, &input, TRUE);
+  ExecArray a = exec_evaluator_quantise (self, 0, &gradient, TRUE);
+  ExecArray b = exec_evaluator_quantise (self, 1, &input, TRUE);
 
   RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), a, b), outputs, inputs, self->rows, 1);
-  a = quantise (self, 0, &gradient, FALSE);
-  b = quantise (self, 1, &weight, TRUE);
+  a = exec_evaluator_quantise (self, 0, &gradient, FALSE);
+  b = exec_evaluator_quantise (self, 1, &weight, TRUE);
   RUN (GEMM, EXEC_OPERANDS (din, a, b), self->rows, inputs, outputs, 1);
 }
 
@@ -424,7 +425,7 @@ end_attention_branch (ExecEvaluator *self, gint64 i)
   add_branch (self, l->middle, l->x, i, EXEC_SITE_ATTENTION_BRANCH);
   if (!m->shared_norm)
     norm (self, l->normed2, l->stats2, m->parallel ? l->x : l->middle, PLAN_TENSOR_MLP_NORM,
-          PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP, i);
+          PLAN_TENSOR_MLP_NORM_BIAS, m->experts > 0 ? NO_PRODUCT : PLAN_TENSOR_GATE_UP, i);
 }
 
 static void

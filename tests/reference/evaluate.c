@@ -197,7 +197,7 @@ compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
 static gint64
 n_sites (const ExecEvaluator *self)
 {
-  return self->model->layers * PLAN_QUANTIZERS_OF_LAYER;
+  return self->model->layers * plan_quantizers_of_layer (self->model);
 }
 
 static void
@@ -307,10 +307,11 @@ static gboolean
 init_sites (ExecEvaluator *self, ExecState state, ExecArray all, guint64 each, GError **error)
 {
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
+    for (guint product = 0; product < plan_quantizer_products (self->model); product++)
       {
-        PlanTensorRole role = plan_quantizer_weight (product);
-        guint64 site = (guint64)layer * PLAN_QUANTIZERS_OF_LAYER + plan_quantizer_of (role, 0);
+        PlanTensorRole role = plan_quantizer_weight (self->model, product);
+        guint64 site = (guint64)layer * plan_quantizers_of_layer (self->model)
+                       + plan_quantizer_of (self->model, role, 0);
 
         if (!exec_evaluator_state (self->job, state, role, layer, 0,
                                    PLAN_QUANTIZERS_OF_PRODUCT * each,

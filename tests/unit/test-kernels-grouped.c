@@ -6,6 +6,7 @@
 #include "exec/number/number.h"
 #include "tests/unit/test-kernels-operands.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,6 +144,55 @@ START_TEST (matrices_are_quantised_by_themselves)
 }
 END_TEST
 
+/* With a scale that is given, of all experts, their rows are quantised by it, and their largest
+ * magnitude is found; rows behind those of the last expert are no expert's. */
+START_TEST (a_given_scale_is_of_all_matrices)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 groups = between (rand, 1, MAX_GROUPS), cols = between (rand, 1, 30);
+  g_auto (Tensor) counts = tensor_tokens (rand, (guint64)groups, 0, 6);
+  g_auto (Tensor) scale = tensor_random (rand, PLAN_DTYPE_FP32, 1, 1);
+  g_auto (Tensor) amax = tensor_blank (PLAN_DTYPE_FP32, 1);
+  float scales[2 * MAX_GROUPS] = { 0 }, most = 0;
+  gint32 *count = counts.data;
+  gint64 rows = 0;
+
+  count[0] += 1;
+  for (gint64 g = 0; g < groups; g++)
+    rows += count[g];
+  g_auto (Tensor) in = tensor_random (rand, PLAN_DTYPE_BF16, (guint64)((rows + 2) * cols), 1);
+  Tensor out = tensor_blank (PLAN_DTYPE_E4M3, in.count),
+         col = tensor_blank (PLAN_DTYPE_E4M3, in.count);
+  const float given = 3 + (float)_i / 7;
+
+  *(float *)scale.data = given;
+  *(float *)amax.data = 0;
+  out.scale = scales;
+  col.scale = scales + MAX_GROUPS;
+  run_kernel (PLAN_OP_GROUPED_QUANTIZE, OPERANDS (&out, &col, &in, &counts, &scale, &amax),
+              (gint64[]){ rows + 2, cols, groups }, PLAN_DTYPE_BF16);
+  for (gint64 g = 0, first = 0; g < groups; first += count[g++] * cols)
+    for (gint64 i = 0; i < count[g] * cols; i++)
+      {
+        const float value = (float)tensor_get (&in, (guint64)(first + i));
+        const gint64 turned = first + i % cols * count[g] + i / cols;
+        guint8 want;
+
+        exec_number_narrow_scaled (&want, PLAN_DTYPE_E4M3, &(float){ value * given }, 1, 1);
+        ck_assert_uint_eq (((guint8 *)out.data)[first + i], want);
+        ck_assert_uint_eq (((guint8 *)col.data)[turned], want);
+        most = fmaxf (most, fabsf (value));
+      }
+  ck_assert (*(float *)amax.data == most);
+  for (gint64 g = 0; g < groups; g++)
+    ck_assert (count[g] == 0
+               || (scales[g] == 1.0f / given && scales[MAX_GROUPS + g] == 1.0f / given));
+  out.scale = col.scale = NULL;
+  tensor_clear (&out);
+  tensor_clear (&col);
+}
+END_TEST
+
 /* A tensor of e4m3 numbers, none of which is NaN, and a scale for each group. */
 static Tensor
 narrow_random (GRand *rand, guint64 count, float *scales)
@@ -200,6 +250,7 @@ main (void)
   exec_kernels_cpu.open (NULL);
   tcase_add_loop_test (tcase, products_are_those_of_each_expert, 0, 60);
   tcase_add_loop_test (tcase, matrices_are_quantised_by_themselves, 0, 48);
+  tcase_add_loop_test (tcase, a_given_scale_is_of_all_matrices, 0, 30);
   tcase_add_loop_test (tcase, gradients_are_of_transposed_copies, 0, 20);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
