@@ -285,14 +285,15 @@ recomputes_some (const PlanFacts *f)
 }
 
 /* Whether no more rows than the mean have room. With a capacity of the mean or less no expert takes
- * more. */
+ * more, and padded experts have room for all that they take. */
 static gboolean
 has_room_for_mean (const PlanFacts *f)
 {
   Plan initial;
   plan_init (&initial);
   const gint64 capacity = f->value[PLAN_MOE_CAPACITY];
-  const gboolean is_bounded = capacity > 0 && capacity <= initial.value[PLAN_MOE_IMBALANCE];
+  const gboolean is_bounded = IS (f, MOE_PAD_TO_CAPACITY, ON)
+                              || (capacity > 0 && capacity <= initial.value[PLAN_MOE_IMBALANCE]);
   return !is_bounded && is_stack (f, PLAN_STACK_NATIVE) && f->model->experts > 0
          && f->value[PLAN_EP] > 1
          && f->value[PLAN_MOE_IMBALANCE] == initial.value[PLAN_MOE_IMBALANCE];

@@ -248,6 +248,15 @@ overlaps_products (const PlanFacts *f)
               && f->model->shared_ffn == 0);
 }
 
+/* Whether a step would be kept as a graph in which the host waits for numbers of rows, or which is
+ * not modelled. */
+static gboolean
+keeps_waits (const PlanFacts *f)
+{
+  return !IS (f, CUDA_GRAPH, OFF)
+         && !(IS (f, MOE_PAD_TO_CAPACITY, ON) && is_stack (f, PLAN_STACK_NATIVE));
+}
+
 static gboolean
 has_other_fields_of_block (const PlanFacts *f)
 {
@@ -255,7 +264,7 @@ has_other_fields_of_block (const PlanFacts *f)
          && (!computes_experts (f) || gathers_otherwise (f) || overlaps_products (f)
              || ((!IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0)
                  && !is_stack (f, PLAN_STACK_NATIVE))
-             || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || keeps_waits (f) || f->value[PLAN_OFFLOAD_LAYERS] > 0
              || f->value[PLAN_OFFLOAD_MODULES] != 0
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
 }
@@ -429,7 +438,7 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32, nvfp4 and, without latent attention, fp8-delayed), param_gather=compute (on stack=megatron also mxfp8; on "
       "Megatron's stacks also fp8 where all layers have experts, or none), "
-      "double_buffer=off (on stack=megatron-fsdp also on where all layers have experts, or none), tp_overlap=none (on Megatron's stacks also ub, without shared experts and latent attention), cuda_graph=off (the host waits for numbers of rows), "
+      "double_buffer=off (on stack=megatron-fsdp also on where all layers have experts, or none), tp_overlap=none (on Megatron's stacks also ub, without shared experts and latent attention), cuda_graph=off (the host waits for numbers of rows; on stack=native also on with moe_pad_to_capacity=on), "
       "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_NAME,

@@ -81,6 +81,37 @@ START_TEST (a_graph_changes_no_bit)
 }
 END_TEST
 
+/* Padded experts, for whose rows the host need not wait. */
+START_TEST (padded_experts_may_be_in_a_graph)
+{
+  static const char *const words[]
+      = { "ep=1 compute=bf16 moe_capacity=1.25",
+          "ep=2 compute=bf16 strategy=optim_grads_params moe_capacity=1",
+          "ep=2 compute=fp32 strategy=optim moe_capacity=0.7 mbs=1" };
+  const guint ranks = _i == 0 ? 1 : 2;
+  Case c[2];
+  for (guint i = 0; i < 2; i++)
+    {
+      g_autofree char *all
+          = g_strdup_printf ("gbs=4 %s moe_pad_to_capacity=on deterministic=on cuda_graph=%s",
+                             words[_i], i == 0 ? "off" : "on");
+      case_open (&c[i],
+                 "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,"
+                 "max_seq=16,experts=4,topk=2",
+                 ranks);
+      case_set_plan (&c[i], all);
+      c[i].job.steps = GRAPH_STEPS;
+      case_must_run (&c[i], words[_i]);
+      ck_assert_uint_eq (count_logged ("graph"), i == 0 ? 0 : GRAPH_STEPS - 2);
+    }
+  assert_equal_runs (&c[1], &c[0], words[_i]);
+  for (guint r = 0; r < ranks; r++)
+    ck_assert (c[1].results[r].dropped == c[0].results[r].dropped);
+  case_free (&c[0]);
+  case_clear (&c[1], words[_i]);
+}
+END_TEST
+
 /* Runs with an evaluation after each step and a checkpoint. */
 static void
 run_with_pauses (Case *c, guint ranks, gboolean is_on, const char *folder)
@@ -304,6 +335,7 @@ main (void)
   TCase *tcase = tcase_create ("graph");
   tcase_set_timeout (tcase, 300);
   test_add_run_share (tcase, a_graph_changes_no_bit, MAX_RANKS * G_N_ELEMENTS (plans));
+  tcase_add_loop_test (tcase, padded_experts_may_be_in_a_graph, 0, 3);
   tcase_add_loop_test (tcase, pauses_between_launches_change_no_bit, 0, MAX_RANKS);
   tcase_add_test (tcase, a_resumed_run_goes_on_as_if_never_stopped);
   tcase_add_loop_test (tcase, nan_check_looks_behind_a_launch, 0, 3);
