@@ -51,6 +51,12 @@ same 4 --gbs 8 --set pp=2 --set vpp=2 --set strategy=optim_grads_params
 same 4 --gbs 8 --set pp=4 --set pp_schedule=afab
 same 4 --gbs 8 --set pp=4 --set doc_tokens=6
 
+# experts padded to a capacity, one half on each of two ranks
+experts=family=mixtral,layers=2,hidden=32,ffn=32,heads=2,vocab=64,max_seq=16,experts=4,topk=2
+padded='--set ep=2 --set moe_capacity=0.8 --set moe_pad_to_capacity=on'
+same 2 --gbs 4 --model $experts $padded
+same 2 --gbs 4 --model $experts $padded --set compute=fp8-delayed
+
 # scales on which ranks agree, and scales of what a single rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8
 same 2 --gbs 4 --set precision_aware=on --set exp_avg=fp8 --set exp_avg_sq=fp8
