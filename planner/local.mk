@@ -14,12 +14,14 @@ libplanner_a_SOURCES += \
 libplanner_a_SOURCES += \
   %D%/model/cut.h \
   %D%/model/delta.h \
+  %D%/model/ssm.h \
   %D%/model/layer-kinds.c %D%/model/layer-kinds.h \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
   %D%/model/model-config-experts.c \
   %D%/model/model-config-gpt.c \
   %D%/model/model-config-llama4.c \
+  %D%/model/model-config-pattern.c \
   %D%/model/model-config-keys.c \
   %D%/model/model-config-rope.c \
   %D%/model/model-config-write.c %D%/model/model-config-write.h \
@@ -97,6 +99,7 @@ libplanner_a_SOURCES += \
 libplanner_a_SOURCES += \
   %D%/case/case.c %D%/case/case.h \
   %D%/graph/layer-builder.h %D%/graph/layer-delta.c %D%/graph/layer-experts.c %D%/graph/layer-latent.c \
+  %D%/graph/layer-ssm.c \
   %D%/graph/layer-graph.c %D%/graph/layer-graph.h %D%/graph/layer-kept.c \
   %D%/graph/layer-nodes.h %D%/graph/layer-values.h %D%/graph/value-set.h \
   %D%/case/hazards.c %D%/case/hazards.h \

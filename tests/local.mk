@@ -85,6 +85,7 @@ short_tests = \
   %D%/unit/test-lower.tap \
   %D%/unit/test-lower-acts.tap \
   %D%/unit/test-lower-delta.tap \
+  %D%/unit/test-lower-pattern.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-memory.tap \
@@ -92,6 +93,7 @@ short_tests = \
   %D%/unit/test-model-config.tap \
   %D%/unit/test-model-config-write.tap \
   %D%/unit/test-model-delta.tap \
+  %D%/unit/test-model-pattern.tap \
   %D%/unit/test-model-flops.tap \
   %D%/unit/test-number.tap \
   %D%/unit/test-placement.tap \
@@ -252,7 +254,8 @@ if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-experts.c %D%/prop/random-loads.c \
-  %D%/prop/random.h %D%/prop/pipelines.c %D%/prop/pipelines.h %D%/prop/leanest.h %D%/prop/same-model.h
+  %D%/prop/random.h %D%/prop/pipelines.c %D%/prop/pipelines.h %D%/prop/leanest.h %D%/prop/same-model.h \
+  %D%/prop/count-kinds.h
 check_PROGRAMS += $(check_tests)
 TESTS += $(long_tests)
 endif
@@ -649,6 +652,7 @@ golden_tests = \
   %D%/golden/show-gpus.test \
   %D%/golden/show-llama3-8b.test \
   %D%/golden/show-llama3.2-1b-json.test \
+  %D%/golden/show-nemotron-3-nano.test \
   %D%/golden/show-qwen3-next.test \
   %D%/golden/show-model-keys.test \
   %D%/golden/show-names.test \
@@ -666,6 +670,7 @@ golden_tests = \
   %D%/golden/sim-llama3-8b.test \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
+  %D%/golden/sim-nemotron-3-nano.test \
   %D%/golden/sim-qwen3-next.test \
   %D%/golden/sim-tokens.test \
   %D%/golden/sim-torchtitan-deep.test \

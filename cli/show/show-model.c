@@ -66,6 +66,7 @@ add_keys (JsonBuilder *b, const PlanModel *model)
           break;
         case PLAN_MODEL_KEY_WORD:
         case PLAN_MODEL_KEY_LIST:
+        case PLAN_MODEL_KEY_PATTERN:
           json_builder_add_string_value (b, text);
           break;
         }

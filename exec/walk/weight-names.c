@@ -281,6 +281,7 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
                                         */
     case PLAN_ARCHITECTURE_QWEN3_5:
     case PLAN_ARCHITECTURE_QWEN3_5_MOE:
+    case PLAN_ARCHITECTURE_NEMOTRON_H:
     case PLAN_ARCHITECTURE_SMOLLM3:
     case PLAN_ARCHITECTURE_GLM4_MOE:
     case PLAN_ARCHITECTURE_QWEN3_MOE:

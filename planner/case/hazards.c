@@ -196,6 +196,12 @@ wants_fla (const PlanFacts *f)
 }
 
 static gboolean
+wants_mamba (const PlanFacts *f)
+{
+  return f->model->ssm.heads > 0;
+}
+
+static gboolean
 is_deepep_on_grace (const PlanFacts *f)
 {
   return wants_deepep (f) && IS (f, MOE_DISPATCHER, DEEPEP)
@@ -439,6 +445,9 @@ static const PlanRuleEntry hazards[] = {
   { { "delta-rule-is-a-library", "linear attention by the gated delta rule runs kernels of flash-linear-attention, without which "
       "Megatron-LM stops (pip install flash-linear-attention)", "Megatron-LM ssm/gated_delta_net/common.py, HAVE_FLA", 0 },
     wants_fla, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
+  { { "state-space-is-a-library", "layers M of a pattern run kernels of mamba_ssm and causal_conv1d, without which Megatron-LM stops (pip "
+      "install mamba-ssm causal-conv1d)", "Megatron-LM ssm/mamba_mixer.py, HAVE_MAMBA_SSM", 0 },
+    wants_mamba, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
 };
 /* clang-format on */
 

@@ -11,7 +11,7 @@ typedef struct
   const PlanModel *model;
   gint64 tp, seq;
   gboolean is_nope;          /* this kind of layer has no rotary positions */
-  gboolean is_delta;         /* it has linear attention */
+  gboolean is_recurrent;     /* it has a state in place of attention */
   gboolean splits;           /* sequence parallel */
   gboolean fuses_norms;      /* norms write the format that GEMMs read */
   gboolean drops;            /* hidden states of branches go through dropout */
@@ -83,6 +83,9 @@ PlanValueId plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, P
 /* Adds linear attention by the gated delta rule, from the norm of x to the projection of its
  * output, for sequences of `seq` tokens. `x` names the forms of that norm. */
 void plan_layer_add_delta (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq);
+
+/* The same of a state space. */
+void plan_layer_add_ssm (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq);
 
 /* Adds latent attention, from the norm of x to attention's output. `x` names the forms of that
  * norm. */

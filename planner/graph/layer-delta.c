@@ -43,7 +43,7 @@ static void
 add_gates (PlanLayerBuilder *b)
 {
   const PlanDelta *d = &b->sizes->delta;
-  PlanNode *node = add (b, PLAN_NODE_DELTA_GATES, PLAN_VALUE_DELTA_IN, PLAN_VALUE_DELTA_GATE);
+  PlanNode *node = add (b, PLAN_NODE_DELTA_GATES, PLAN_VALUE_MIXER_IN, PLAN_VALUE_DELTA_GATE);
   node->col = PLAN_VALUE_DELTA_DECAY;
   node->stats = PLAN_VALUE_DELTA_STRENGTH;
   define (b, PLAN_VALUE_DELTA_GATE, plan_delta_values (d));
@@ -62,16 +62,16 @@ add_rule (PlanLayerBuilder *b, gint64 seq)
   const gint64 states = chunks * d->value_heads * d->key_dim * d->value_dim;
   const gint64 keys = b->sizes->rows * d->value_heads * d->key_dim;
   const gint64 values = b->sizes->rows * plan_delta_values (d);
-  PlanNode *node = add (b, PLAN_NODE_DELTA_RULE, PLAN_VALUE_DELTA_QKV, PLAN_VALUE_DELTA_OUT);
+  PlanNode *node = add (b, PLAN_NODE_DELTA_RULE, PLAN_VALUE_DELTA_QKV, PLAN_VALUE_MIXER_OUT);
   node->other = PLAN_VALUE_DELTA_DECAY;
   node->latent = PLAN_VALUE_DELTA_STRENGTH;
   node->stats = PLAN_VALUE_DELTA_INVERSE;
-  node->col = PLAN_VALUE_DELTA_WORK;
-  define (b, PLAN_VALUE_DELTA_OUT, plan_delta_values (d));
+  node->col = PLAN_VALUE_MIXER_WORK;
+  define (b, PLAN_VALUE_MIXER_OUT, plan_delta_values (d));
   define (b, PLAN_VALUE_DELTA_INVERSE, PLAN_DELTA_CHUNK * d->value_heads);
-  plan_layer_define (b->graph, PLAN_VALUE_DELTA_WORK, keys + 2 * values + states,
+  plan_layer_define (b->graph, PLAN_VALUE_MIXER_WORK, keys + 2 * values + states,
                      b->sizes->compute);
-  plan_layer_define (b->graph, PLAN_VALUE_DELTA_WORK_BACK, 3 * (keys + values) + 2 * states,
+  plan_layer_define (b->graph, PLAN_VALUE_MIXER_WORK_BACK, 3 * (keys + values) + 2 * states,
                      b->sizes->compute);
 }
 
@@ -79,13 +79,13 @@ static void
 add_gated_norm (PlanLayerBuilder *b)
 {
   const PlanDelta *d = &b->sizes->delta;
-  PlanNode *node = add (b, PLAN_NODE_DELTA_NORM, PLAN_VALUE_DELTA_OUT, PLAN_VALUE_DELTA_GATED);
+  PlanNode *node = add (b, PLAN_NODE_DELTA_NORM, PLAN_VALUE_MIXER_OUT, PLAN_VALUE_MIXER_READY);
   node->other = PLAN_VALUE_DELTA_GATE;
-  node->stats = PLAN_VALUE_DELTA_STATS;
+  node->stats = PLAN_VALUE_MIXER_STATS;
   node->col = PLAN_VALUE_DELTA_NORMED;
-  define (b, PLAN_VALUE_DELTA_GATED, plan_delta_values (d));
+  define (b, PLAN_VALUE_MIXER_READY, plan_delta_values (d));
   define (b, PLAN_VALUE_DELTA_NORMED, plan_delta_values (d));
-  define_wide (b, PLAN_VALUE_DELTA_STATS, d->value_heads);
+  define_wide (b, PLAN_VALUE_MIXER_STATS, d->value_heads);
 }
 
 void
@@ -95,9 +95,9 @@ plan_layer_add_delta (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq)
   PlanValueId kept;
   const PlanValueId read = plan_layer_add_product_input (
       b, PLAN_MODULE_OTHER, x[0], x, PLAN_TENSOR_DELTA_IN, b->model->hidden, &kept);
-  plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_DELTA_IN,
+  plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_MIXER_IN,
                          PLAN_TENSOR_DELTA_IN, NONE, plan_delta_projected (d), b->model->hidden);
-  add (b, PLAN_NODE_DELTA_CONV, PLAN_VALUE_DELTA_IN, PLAN_VALUE_DELTA_CONV)->weight
+  add (b, PLAN_NODE_DELTA_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_DELTA_CONV)->weight
       = PLAN_TENSOR_DELTA_CONV;
   define (b, PLAN_VALUE_DELTA_CONV, plan_delta_turned (d));
   PlanNode *node = add (b, PLAN_NODE_DELTA_KEYS, PLAN_VALUE_DELTA_CONV, PLAN_VALUE_DELTA_QKV);
@@ -109,8 +109,8 @@ plan_layer_add_delta (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq)
   add_gates (b);
   add_rule (b, seq);
   add_gated_norm (b);
-  plan_layer_add_quantised_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_DELTA_GATED,
-                                   PLAN_VALUE_DELTA_GATED_Q, PLAN_VALUE_DELTA_GATED_COL,
+  plan_layer_add_quantised_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_MIXER_READY,
+                                   PLAN_VALUE_MIXER_READY_Q, PLAN_VALUE_MIXER_READY_COL,
                                    PLAN_VALUE_PROJ, PLAN_TENSOR_DELTA_OUT, b->model->hidden,
                                    plan_delta_values (d));
 }

@@ -348,12 +348,17 @@ add_attention_branch (PlanLayerBuilder *b)
   const gboolean is_latent = b->model->kv_lora > 0, is_gated = b->model->attn_gate;
   const gint64 attn_cols = b->sizes->heads * (is_latent ? b->model->v_dim : b->sizes->head_dim);
   const gint64 gates = is_gated ? attn_cols : 0;
+  const gboolean is_ssm = b->is_recurrent && b->model->ssm.heads > 0;
   plan_layer_add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X,
                        PLAN_VALUE_NORM1, PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM,
-                       PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV);
-  if (b->is_delta)
+                       PLAN_TENSOR_ATTENTION_NORM_BIAS,
+                       is_ssm ? PLAN_TENSOR_SSM_IN : PLAN_TENSOR_QKV);
+  if (b->is_recurrent)
     {
-      plan_layer_add_delta (b, forms, b->seq);
+      if (is_ssm)
+        plan_layer_add_ssm (b, forms, b->seq);
+      else
+        plan_layer_add_delta (b, forms, b->seq);
       return end_attention_branch (b);
     }
   if (is_latent)
@@ -554,6 +559,16 @@ delta_of (const PlanModel *model, gint64 tp)
   return delta;
 }
 
+/* Heads and groups of state spaces on one rank (mamba_mixer.py, nheads_local_tp). */
+static PlanSsm
+ssm_of (const PlanModel *model, gint64 tp)
+{
+  PlanSsm ssm = model->ssm;
+  ssm.heads /= tp;
+  ssm.groups /= tp;
+  return ssm;
+}
+
 static void
 init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const PlanStack *stack,
             const PlanCluster *cluster)
@@ -570,6 +585,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
                        .kv_heads = model->kv_heads / tp,
                        .head_dim = model->head_dim,
                        .delta = delta_of (model, tp),
+                       .ssm = ssm_of (model, tp),
                        .ffn = model->ffn / tp,
                        .experts = model->experts / value[PLAN_EP],
                        .expert_ffn = model->expert_ffn / value[PLAN_ETP],
@@ -602,15 +618,21 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
   PlanLayerBuilder b = *common;
   b.graph = self;
   b.is_nope = (kind & PLAN_LAYER_NOPE) != 0;
-  b.is_delta = (kind & PLAN_LAYER_DELTA) != 0;
+  b.is_recurrent = (kind & PLAN_LAYER_RECURRENT) != 0;
   self->keys = keys_of (model, kind, attended);
   plan_layer_define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
-  const PlanValueId attention = add_attention_branch (&b);
-  add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_MASK1, PLAN_VALUE_HIDDEN2);
-  const PlanValueId before = model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2;
-  const PlanValueId mlp = kind & PLAN_LAYER_EXPERTS ? plan_layer_add_experts_branch (&b, before)
-                                                    : add_mlp_branch (&b, before);
-  add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
+  const PlanValueId hidden
+      = plan_layer_mixes (kind) && plan_layer_feeds (kind) ? PLAN_VALUE_HIDDEN2 : PLAN_VALUE_X;
+  if (plan_layer_mixes (kind))
+    add_residual (&b, PLAN_VALUE_X, add_attention_branch (&b), PLAN_VALUE_MASK1,
+                  plan_layer_feeds (kind) ? PLAN_VALUE_HIDDEN2 : PLAN_VALUE_OUT);
+  if (plan_layer_feeds (kind))
+    {
+      const PlanValueId before = model->parallel ? PLAN_VALUE_X : hidden;
+      const PlanValueId mlp = kind & PLAN_LAYER_EXPERTS ? plan_layer_add_experts_branch (&b, before)
+                                                        : add_mlp_branch (&b, before);
+      add_residual (&b, hidden, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
+    }
   plan_layer_list_values (self);
 }
 

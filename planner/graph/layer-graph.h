@@ -82,6 +82,7 @@ typedef struct
   gint64 split_rows; /* of those, tokens that this rank holds outside the tensor-parallel parts */
   gint64 heads, kv_heads, head_dim, ffn, vocab; /* on this rank */
   PlanDelta delta;                              /* heads of the delta rule on this rank */
+  PlanSsm ssm;                                  /* heads and groups of state spaces on this rank */
   gint64 key_heads; /* key heads that attention reads: kv_heads, or heads where keys are repeated */
   PlanDtype compute;          /* format of activations */
   PlanDtype linear;           /* format of the GEMMs of layers */

@@ -4,51 +4,52 @@
 
 #include "planner/graph/layer-builder.h"
 
+#define BIT(member) plan_value_bit (node->member)
+
 /* The values that the backward pass of a node reads. */
 static PlanValueSet
 needs (const PlanNode *node)
 {
-  const PlanValueSet in = plan_value_bit (node->in), other = plan_value_bit (node->other);
-  const PlanValueSet latent = plan_value_bit (node->latent), map = plan_value_bit (node->map);
-  const PlanValueSet out = plan_value_bit (node->out), col = plan_value_bit (node->col);
-  const PlanValueSet stats = plan_value_bit (node->stats);
   switch (node->kind)
     {
     case PLAN_NODE_NORM:
     case PLAN_NODE_HEAD_NORM:
     case PLAN_NODE_ACTIVATE:
     case PLAN_NODE_DELTA_CONV:
+    case PLAN_NODE_SSM_CONV:
+    case PLAN_NODE_GROUP_NORM:
     case PLAN_NODE_DELTA_GATES:
-      return in | stats;
+      return BIT (in) | BIT (stats);
     case PLAN_NODE_ATTENTION:
-      return in | out | col | stats;
+      return BIT (in) | BIT (out) | BIT (col) | BIT (stats);
     case PLAN_NODE_LINEAR:
-      return plan_value_bit (node->kept) | plan_value_bit (node->saved);
+      return BIT (kept) | BIT (saved);
     case PLAN_NODE_EXPERT_LINEAR:
-      return plan_value_bit (node->kept) | other | map;
+      return BIT (kept) | BIT (other) | BIT (map);
     case PLAN_NODE_EXPERT_ACTIVATE:
     case PLAN_NODE_SCALE_ROWS:
-      return in | other;
+      return BIT (in) | BIT (other);
     case PLAN_NODE_LATENT_ATTENTION:
-      return in | other | latent | out | stats;
+      return BIT (in) | BIT (other) | BIT (latent) | BIT (out) | BIT (stats);
     case PLAN_NODE_ROUTE:
-      return in | col | stats;
+      return BIT (in) | BIT (col) | BIT (stats);
     case PLAN_NODE_PERMUTE:
-      return stats | plan_value_bit (node->places) | (node->selects_by_mask ? other | map : 0);
+      return BIT (stats) | BIT (places) | (node->selects_by_mask ? BIT (other) | BIT (map) : 0);
     case PLAN_NODE_UNPERMUTE:
-      return map;
+      return BIT (map);
     case PLAN_NODE_GATE:
     case PLAN_NODE_GATE_HEADS:
-      return in | other | stats;
+    case PLAN_NODE_SSM_SCAN:
+      return BIT (in) | BIT (other) | BIT (stats);
     case PLAN_NODE_DELTA_KEYS:
-      return col | stats;
+      return BIT (col) | BIT (stats);
     case PLAN_NODE_DELTA_RULE:
-      return in | other | latent | stats;
+      return BIT (in) | BIT (other) | BIT (latent) | BIT (stats);
     case PLAN_NODE_DELTA_NORM:
-      return in | other | col | stats;
+      return BIT (in) | BIT (other) | BIT (col) | BIT (stats);
     case PLAN_NODE_ADD:
     case PLAN_NODE_DROP:
-      return stats;
+      return BIT (stats);
     case PLAN_NODE_SPLIT:
     case PLAN_NODE_QUANTIZE:
     case PLAN_NODE_TRANSPOSE:

@@ -24,10 +24,14 @@ typedef enum
   PLAN_NODE_GATE_HEADS,  /* in times the sigmoid of `other` -> out */
   PLAN_NODE_DELTA_CONV,  /* in -> out: queries, keys and values of the delta rule, convolved */
   PLAN_NODE_DELTA_KEYS, /* in -> out: queries and keys normed (col, stats), then repeated; values */
-  PLAN_NODE_DELTA_GATES,      /* in -> out: the output's gate; col: decays; stats: strengths */
-  PLAN_NODE_DELTA_RULE,       /* in, decays, strengths -> out, stats; col: room to work in */
-  PLAN_NODE_DELTA_NORM,       /* in, normed (col, stats), times SiLU of `other` -> out */
-  PLAN_NODE_LATENT_ROPE,      /* in (queries) in place; other, latent -> out (keys), col (values) */
+  PLAN_NODE_DELTA_GATES, /* in -> out: the output's gate; col: decays; stats: strengths */
+  PLAN_NODE_DELTA_RULE,  /* in, decays, strengths -> out, stats; col: room to work in */
+  PLAN_NODE_DELTA_NORM,  /* in, normed (col, stats), times SiLU of `other` -> out */
+  PLAN_NODE_SSM_CONV,    /* in -> out: x, B and C of a state space, convolved */
+  PLAN_NODE_SSM_SCAN,    /* in (convolved), other (all of the projection) -> out, gated, and stats,
+                            ungated; col: room to work in */
+  PLAN_NODE_GROUP_NORM,  /* in -> out, stats: a norm of each group of columns */
+  PLAN_NODE_LATENT_ROPE, /* in (queries) in place; other, latent -> out (keys), col (values) */
   PLAN_NODE_LATENT_ATTENTION, /* in, keys, values -> out, stats */
   PLAN_NODE_ROUTE, /* in -> out: each token's probabilities; stats, col: saved scores, map */
   PLAN_NODE_DROP,  /* in -> out, map -> stats: without tokens that their experts have no room for */

@@ -70,8 +70,16 @@ G_BEGIN_DECLS
   X (QKV_GATE, "qkv.gate") \
   X (GATE_HEADS, "attn.gate") \
   X (ATTN_GATED, "attn.gated") \
+  /* Of whatever has a state in place of attention. */ \
+  X (MIXER_IN, "mixer.in") \
+  X (MIXER_OUT, "mixer.out") \
+  X (MIXER_WORK, "mixer.work") \
+  X (MIXER_WORK_BACK, "mixer.work.back") \
+  X (MIXER_STATS, "rstd.mixer") \
+  X (MIXER_READY, "mixer.ready") \
+  X (MIXER_READY_Q, "mixer.ready.q") \
+  X (MIXER_READY_COL, "mixer.ready.col") \
   /* The gated delta rule. */ \
-  X (DELTA_IN, "delta.in") \
   X (DELTA_CONV, "delta.conv") \
   X (DELTA_QKV, "delta.qkv") \
   X (DELTA_KEYS, "delta.keys") \
@@ -79,15 +87,10 @@ G_BEGIN_DECLS
   X (DELTA_GATE, "delta.gate") \
   X (DELTA_DECAY, "delta.decay") \
   X (DELTA_STRENGTH, "delta.strength") \
-  X (DELTA_OUT, "delta.out") \
   X (DELTA_INVERSE, "delta.inverse") \
-  X (DELTA_WORK, "delta.work") \
-  X (DELTA_WORK_BACK, "delta.work.back") \
-  X (DELTA_GATED, "delta.gated") \
-  X (DELTA_GATED_Q, "delta.gated.q") \
-  X (DELTA_GATED_COL, "delta.gated.col") \
   X (DELTA_NORMED, "delta.normed") \
-  X (DELTA_STATS, "rstd.delta") \
+  X (SSM_CONV, "ssm.conv") \
+  X (SSM_UNGATED, "ssm.ungated") \
   /* Experts: of the tokens here, then of the rows that came. */ \
   X (PROBS, "probs") \
   X (ROUTE_SAVED, "route.saved") \

@@ -26,11 +26,19 @@ plan_buckets_part (const PlanModel *model, PlanTensorRole role, const PlanBucket
     case PLAN_TENSOR_DELTA_CONV:
     case PLAN_TENSOR_DELTA_STEP:
     case PLAN_TENSOR_DELTA_DECAY:
+    case PLAN_TENSOR_SSM_CONV: /* mamba_mixer.py: heads and groups are split */
+    case PLAN_TENSOR_SSM_CONV_BIAS:
+    case PLAN_TENSOR_SSM_STEP:
+    case PLAN_TENSOR_SSM_DECAY:
+    case PLAN_TENSOR_SSM_SKIP:
+    case PLAN_TENSOR_SSM_IN:
+    case PLAN_TENSOR_SSM_NORM:
     case PLAN_TENSOR_SINKS: /* Megatron-LM dot_product_attention.py, softmax_offset */
       tensor.rows /= rule->tp;
       break;
     case PLAN_TENSOR_PROJ:
     case PLAN_TENSOR_DELTA_OUT:
+    case PLAN_TENSOR_SSM_OUT:
     case PLAN_TENSOR_DOWN:
     case PLAN_TENSOR_SHARED_DOWN:
       tensor.cols /= rule->tp;
@@ -92,6 +100,7 @@ group_of (const PlanTensor *tensor)
     case PLAN_TENSOR_Q_UP_NORM:
     case PLAN_TENSOR_KV_UP_NORM:
     case PLAN_TENSOR_DELTA_NORM:
+    case PLAN_TENSOR_SSM_NORM:
       return QKV;
     case PLAN_TENSOR_Q_NORM:
     case PLAN_TENSOR_K_NORM:
@@ -100,6 +109,11 @@ group_of (const PlanTensor *tensor)
     case PLAN_TENSOR_PROJ_BIAS:
     case PLAN_TENSOR_DELTA_STEP:
     case PLAN_TENSOR_DELTA_DECAY:
+    case PLAN_TENSOR_SSM_CONV: /* of the module itself, before its parts' */
+    case PLAN_TENSOR_SSM_CONV_BIAS:
+    case PLAN_TENSOR_SSM_STEP:
+    case PLAN_TENSOR_SSM_DECAY:
+    case PLAN_TENSOR_SSM_SKIP:
       return PROJ;
     case PLAN_TENSOR_ATTENTION_POST_NORM:
     case PLAN_TENSOR_MLP_NORM:

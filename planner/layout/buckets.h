@@ -20,9 +20,11 @@ typedef enum
   PLAN_BUCKET_LAYER, /* the parameters of one layer */
   PLAN_BUCKET_PLAIN, /* parameters of a layer with quantised weights that stay in the format of
                         activations */
-  PLAN_BUCKET_EXPERTS, /* the experts of a layer; the rest of it is then LAYER */
-  PLAN_BUCKET_DENSE,   /* a layer without experts, in a model that also has layers with experts */
-  PLAN_BUCKET_DELTA,   /* one of linear attention, in a model that also has layers of attention */
+  PLAN_BUCKET_EXPERTS,   /* the experts of a layer; the rest of it is then LAYER */
+  PLAN_BUCKET_DENSE,     /* a layer without experts, in a model that also has layers with experts */
+  PLAN_BUCKET_RECURRENT, /* one with a state in place of attention, in a model that has others, too
+                          */
+  PLAN_BUCKET_ATTENTION, /* by a pattern, one of attention alone, in a model that has others, too */
   /* Further kinds where buckets go by size. PART: parameters of layers alone, one kind for each
    * parameter that a bucket may begin with, and for those that virtual stages cut off. OUTER_PART:
    * all others. */

@@ -61,69 +61,79 @@ add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind
       const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
       const gboolean is_plain = quantises && tensor->kind != PLAN_TENSOR_KIND_LINEAR;
       const gboolean is_expert = tensor->part == PLAN_PART_EXPERTS;
+      if (is_expert && kind != PLAN_BUCKET_LAYER)
+        continue; /* they are there already */
       add (self, is_expert ? PLAN_BUCKET_EXPERTS : is_plain ? PLAN_BUCKET_PLAIN : kind, tensor);
     }
 }
 
-static gint64
-delta_layers (const PlanModel *model)
+/* The kinds of layers of a model, apart from windows and positions, which have no parameters. */
+static guint
+kind_of (const PlanModel *model, gint64 layer)
 {
-  gint64 n = 0;
-  for (gint64 layer = 0; model->delta.attn_every > 0 && layer < model->layers; layer++)
-    n += plan_model_is_delta_layer (model, layer);
-  return n;
+  const guint kind = plan_model_layer_kind (model, layer, 1);
+  return kind & PLAN_LAYER_PART ? kind : kind & (PLAN_LAYER_EXPERTS | PLAN_LAYER_RECURRENT);
 }
 
-/* Adds a layer of linear attention, and of its experts nothing, as they are there already. */
-static void
-add_delta_layer (PlanLayout *self, const Builder *b)
+/* What the layers of a model are, by which they have their buckets. */
+typedef struct
 {
-  PlanTensor tensors[PLAN_N_TENSORS];
-  gint64 layer = 0;
-  while (!plan_model_is_delta_layer (b->model, layer))
-    layer++;
-  const guint n = plan_buckets_layer (b->model, &self->rule, layer, tensors);
-  for (guint i = 0; i < n; i++)
+  gint64 moe, recurrent; /* how many layers have experts; a state */
+  guint part;            /* by a pattern: the kind of the layers that are in the bucket LAYER, those
+                            with experts or else the first one's */
+} Mixture;
+
+static Mixture
+mixture_of (const PlanModel *model)
+{
+  Mixture mixture = { .moe = plan_model_moe_layers (model) };
+  for (gint64 layer = 0; layer < model->layers; layer++)
     {
-      const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
-      if (tensor->part != PLAN_PART_EXPERTS)
-        add (self, PLAN_BUCKET_DELTA, tensor);
+      const guint kind = kind_of (model, layer);
+      mixture.recurrent += (kind & PLAN_LAYER_RECURRENT) != 0;
+      if (layer == 0 || kind & PLAN_LAYER_EXPERTS)
+        mixture.part = kind;
     }
+  return mixture;
+}
+
+static PlanBucketKind
+bucket_of (const PlanModel *model, const Mixture *mixture, guint kind)
+{
+  if (kind & PLAN_LAYER_PART && kind == mixture->part)
+    return PLAN_BUCKET_LAYER;
+  if (kind & PLAN_LAYER_RECURRENT)
+    return mixture->recurrent < model->layers ? PLAN_BUCKET_RECURRENT : PLAN_BUCKET_LAYER;
+  if (kind == PLAN_LAYER_PART)
+    return PLAN_BUCKET_ATTENTION;
+  return kind == PLAN_LAYER_MLP || (mixture->moe > 0 && !(kind & PLAN_LAYER_EXPERTS))
+             ? PLAN_BUCKET_DENSE
+             : PLAN_BUCKET_LAYER;
+}
+
+PlanBucketKind
+plan_layout_main (const PlanLayout *self, guint kind)
+{
+  return self
+      ->of_kind[kind & PLAN_LAYER_PART ? kind : kind & (PLAN_LAYER_EXPERTS | PLAN_LAYER_RECURRENT)];
 }
 
 /* Adds one layer of each kind of parameters. A model of which only some layers have experts has
- * attention in all of them (rules-unbuilt.c). */
+ * attention in all of them, or a pattern (rules-unbuilt.c). Experts are added once. */
 static void
 add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
 {
-  const gint64 layers = b->model->layers, moe = plan_model_moe_layers (b->model);
-  const gint64 delta = delta_layers (b->model);
-  gint64 layer = 0;
-  if (layers == 0)
-    return;
-  while ((moe > 0 && !plan_model_is_moe_layer (b->model, layer))
-         || (delta < layers && plan_model_is_delta_layer (b->model, layer)))
-    layer++;
-  add_layer (self, b, layer, PLAN_BUCKET_LAYER, quantises);
-  if (delta > 0 && delta < layers)
-    add_delta_layer (self, b);
-  if (moe == 0 || moe == layers)
-    return;
-  for (layer = 0; plan_model_is_moe_layer (b->model, layer);)
-    layer++;
-  add_layer (self, b, layer, PLAN_BUCKET_DENSE, FALSE);
-}
-
-static gint64
-units_of (const PlanModel *model, PlanBucketKind kind)
-{
-  const gint64 moe = plan_model_moe_layers (model), delta = delta_layers (model);
-  if (!plan_bucket_is_unit (kind))
-    return 1;
-  if (kind == PLAN_BUCKET_DELTA
-      || (kind == PLAN_BUCKET_LAYER && delta > 0 && delta < model->layers))
-    return kind == PLAN_BUCKET_DELTA ? delta : model->layers - delta;
-  return kind == PLAN_BUCKET_DENSE ? model->layers - moe : moe > 0 ? moe : model->layers;
+  const Mixture mixture = mixture_of (b->model);
+  for (gint64 layer = 0; layer < b->model->layers; layer++)
+    {
+      const guint kind = kind_of (b->model, layer);
+      const PlanBucketKind to = self->of_kind[kind] = bucket_of (b->model, &mixture, kind);
+      if (self->buckets[to].units++ > 0)
+        continue;
+      add_layer (self, b, layer, to, quantises && to == PLAN_BUCKET_LAYER);
+    }
+  self->buckets[PLAN_BUCKET_EXPERTS].units = mixture.moe;
+  self->buckets[PLAN_BUCKET_PLAIN].units = self->buckets[PLAN_BUCKET_LAYER].units;
 }
 
 /* Whether buckets go by size. They do where nothing is gathered and dropped by unit, there is one
@@ -133,7 +143,7 @@ goes_by_size (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
   const PlanBucketing how = stack->buckets.bucketing;
   return how != PLAN_BUCKETING_MODULES && model->experts == 0 && model->delta.attn_every == 0
-         && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
+         && !*model->pattern.of && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
          && (!plan_shards_optimizer (plan)
              || (how != PLAN_BUCKETING_WHOLE && !plan_shards_weights (plan)));
 }
@@ -178,7 +188,7 @@ add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
       bucket->padded = plan_packing_place (&packing, tensors, bucket->n_slots, offsets);
       for (guint s = 0; s < bucket->n_slots; s++)
         self->slots[kind][s].offset = offsets[s];
-      bucket->units = units_of (b->model, kind);
+      bucket->units = plan_bucket_is_unit (kind) ? bucket->units : 1;
       bucket->length = plan_bucket_is_unit (kind) ? b->model->layers : 1;
     }
 }
@@ -246,6 +256,8 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
     self->buckets[kind].shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1
                                  : kind == PLAN_BUCKET_EXPERTS ? (guint64)of_experts
                                                                : self->shards;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    self->of_kind[kind] = PLAN_BUCKET_LAYER;
   self->by_size = goes_by_size (model, stack, plan);
   if (self->by_size)
     add_by_size (self, model);
@@ -335,7 +347,7 @@ char *
 plan_layout_bucket_name (PlanBucketKind kind, const char *what)
 {
   static const char *const names[]
-      = { "embed", "head", "layer", "plain", "experts", "dense", "delta" };
+      = { "embed", "head", "layer", "plain", "experts", "dense", "recurrent", "attention" };
   if (kind < G_N_ELEMENTS (names))
     return g_strconcat (what, ".", names[kind], NULL);
   const gboolean is_unit = plan_bucket_is_unit (kind);

@@ -4,6 +4,7 @@
  * are views into their bucket. */
 #pragma once
 #include "planner/layout/buckets.h"
+#include "planner/model/layer-kinds.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"
@@ -34,6 +35,7 @@ typedef struct
   guint64 shards;   /* shards of buckets without experts */
   gboolean by_size; /* buckets go by size (PlanBuckets) and not by unit */
   PlanBucketRule rule;
+  PlanBucketKind of_kind[PLAN_N_LAYER_KINDS];       /* see plan_layout_main */
   PlanSlot slots[PLAN_BUCKET_PART][PLAN_N_TENSORS]; /* of buckets that go by unit */
 } PlanLayout;
 
@@ -63,6 +65,9 @@ GArray *plan_layout_slots (const PlanLayout *self, const PlanBuckets *buckets, P
 
 /* "weights.layer": what a bucket's buffers and events are called; the caller frees. */
 char *plan_layout_bucket_name (PlanBucketKind kind, const char *what);
+
+/* The bucket of what belongs to no expert of a kind of layers; LAYER where buckets go by size. */
+PlanBucketKind plan_layout_main (const PlanLayout *self, guint kind);
 
 gboolean plan_layout_has (const PlanLayout *self, PlanBucketKind kind);
 

@@ -104,7 +104,7 @@ add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 static PlanBucketKind
 bucket_of_unit (const PlanLower *lower, gint64 unit)
 {
-  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind <= PLAN_BUCKET_DELTA; kind++)
+  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind < PLAN_BUCKET_PART; kind++)
     if (plan_lower_holds (lower, kind, PLAN_NO_UNIT, (gint32)unit))
       return kind;
   return PLAN_BUCKET_LAYER;

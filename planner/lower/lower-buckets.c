@@ -44,50 +44,47 @@ layer_of (PlanLowerUnit unit)
   return unit.first + unit.offset;
 }
 
-/* The kind of bucket of the layers that are not as most: those without experts where others have
- * some, or those of linear attention where others have attention. PLAN_N_BUCKETS: all are alike. */
-static PlanBucketKind
-other_kind (const PlanLower *self)
-{
-  return plan_layout_has (&self->layout, PLAN_BUCKET_DENSE)   ? PLAN_BUCKET_DENSE
-         : plan_layout_has (&self->layout, PLAN_BUCKET_DELTA) ? PLAN_BUCKET_DELTA
-                                                              : PLAN_N_BUCKETS;
-}
-
+/* Whether layers are in buckets of several kinds, apart from their experts'. */
 static gboolean
-is_other (const PlanLower *self, gint64 layer)
+has_several (const PlanLower *self)
 {
-  const PlanBucketKind kind = other_kind (self);
-  if (kind == PLAN_N_BUCKETS)
-    return FALSE;
-  const guint of_layer = plan_lower_kind (self, layer);
-  return kind == PLAN_BUCKET_DENSE ? !(of_layer & PLAN_LAYER_EXPERTS)
-                                   : (of_layer & PLAN_LAYER_DELTA) != 0;
+  gboolean has = FALSE;
+  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind < PLAN_BUCKET_PART; kind++)
+    has = has || plan_layout_has (&self->layout, kind);
+  return has;
 }
 
 gboolean
 plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
 {
-  const PlanBucketKind other = other_kind (self);
-  if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind)
-      || other == PLAN_N_BUCKETS
-      || (other == PLAN_BUCKET_DELTA && kind == PLAN_BUCKET_EXPERTS)) /* of all layers */
+  if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind) || !has_several (self))
     return plan_layout_has (&self->layout, kind);
-  return (kind == other) == is_other (self, layer_of (unit) + delta);
+  const guint of_layer = plan_lower_kind (self, layer_of (unit) + delta);
+  if (kind == PLAN_BUCKET_EXPERTS)
+    return (of_layer & PLAN_LAYER_EXPERTS) != 0;
+  return plan_layout_main (&self->layout, of_layer)
+         == (kind == PLAN_BUCKET_PLAIN ? PLAN_BUCKET_LAYER : kind);
+}
+
+/* The kind of bucket of a layer, apart from its experts'. */
+static PlanBucketKind
+main_bucket (const PlanLower *self, gint64 layer)
+{
+  return layer >= 0 && layer < self->stage.layers && has_several (self)
+             ? plan_layout_main (&self->layout, plan_lower_kind (self, layer))
+             : PLAN_BUCKET_LAYER;
 }
 
 /* The slot of a layer's parameter. */
 static const PlanSlot *
 slot_of (const PlanLower *self, PlanTensorRole role, gint64 layer, PlanBucketKind *out_kind)
 {
-  const PlanBucketKind other = other_kind (self);
-  const gboolean is_there
-      = other < PLAN_N_BUCKETS && layer < self->stage.layers && is_other (self, layer);
-  for (guint i = 0; is_there && i < self->layout.buckets[other].n_slots; i++)
-    if (self->layout.slots[other][i].tensor.role == role)
+  const PlanBucketKind own = main_bucket (self, layer);
+  for (guint i = 0; own != PLAN_BUCKET_LAYER && i < self->layout.buckets[own].n_slots; i++)
+    if (self->layout.slots[own][i].tensor.role == role)
       {
-        *out_kind = other;
-        return &self->layout.slots[other][i];
+        *out_kind = own;
+        return &self->layout.slots[own][i];
       }
   return plan_layout_slot (&self->layout, role, out_kind);
 }
@@ -200,12 +197,12 @@ each_by_size (PlanLower *self, Visit visit)
 /* Counts the layers from `first` up to `end` with the same kind of bucket as `first`, as far as
  * they follow at equal distances (`out_step`). */
 static gint64
-count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_other, gint64 *out_step)
+count_alike (const PlanLower *self, gint64 first, gint64 end, gint64 *out_step)
 {
   gint64 count = 1, last = first;
   *out_step = 0;
   for (gint64 layer = first + 1; layer < end; layer++)
-    if (is_other (self, layer) == of_other)
+    if (main_bucket (self, layer) == main_bucket (self, first))
       {
         if (*out_step == 0)
           *out_step = layer - first;
@@ -217,18 +214,17 @@ count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_other,
   return count;
 }
 
-/* Visits the buckets of layers, layer by layer: of those that are not as most (`of_other`), or of
- * all others. */
+/* Visits the buckets of layers of a kind, layer by layer. */
 static void
-each_layer (PlanLower *self, const PlanStage *part, gboolean of_other, Visit visit)
+each_layer (PlanLower *self, const PlanStage *part, PlanBucketKind main, Visit visit)
 {
   const gint64 end = part->first + part->layers;
   gint64 step;
   for (gint64 first = part->first; first < end; first++)
     {
-      if (is_other (self, first) != of_other)
+      if (main_bucket (self, first) != main)
         continue;
-      const gint64 count = count_alike (self, first, end, of_other, &step);
+      const gint64 count = count_alike (self, first, end, &step);
       const PlanLowerUnit unit = plan_lower_begin_units (self, first, count, MAX (step, 1));
       for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
         if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, 0))
@@ -246,8 +242,10 @@ each_by_module (PlanLower *self, const PlanStage *part, Visit visit)
     if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
         && (plan_lower_is_early (self, kind) ? part->has_embedding : part->has_head))
       visit (self, kind, PLAN_NO_UNIT);
-  each_layer (self, part, FALSE, visit);
-  each_layer (self, part, TRUE, visit);
+  each_layer (self, part, PLAN_BUCKET_LAYER, visit);
+  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind < PLAN_BUCKET_PART; kind++)
+    if (plan_layout_has (&self->layout, kind))
+      each_layer (self, part, kind, visit);
 }
 
 void

@@ -257,14 +257,13 @@ leave_unused (const PlanLower *self)
 {
   const PlanModel *model = self->model;
   PlanTensor tensors[PLAN_N_TENSORS];
-  gboolean is_seen[2][2] = { { FALSE, FALSE }, { FALSE, FALSE } };
+  gboolean is_seen[PLAN_N_LAYER_KINDS] = { FALSE };
   guint64 roles = 0;
   if (self->stack->grads.unused == PLAN_UNUSED_OF_ALL && self->stage.has_head)
     roles |= (guint64)1 << (model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT);
   for (gint64 layer = 0; layer < model->layers; layer++)
     {
-      gboolean *is_known = &is_seen[plan_model_is_delta_layer (model, layer)]
-                                   [plan_model_is_moe_layer (model, layer)];
+      gboolean *is_known = &is_seen[plan_model_layer_kind (model, layer, 1)];
       const guint n = *is_known ? 0 : plan_model_layer_tensors (model, layer, tensors);
       *is_known = TRUE;
       for (guint i = 0; i < n; i++)

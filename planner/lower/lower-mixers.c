@@ -5,8 +5,9 @@
  * vectors of each token; and the attention on them. If layers are split, each rank makes the latent
  * vectors of its own tokens, and of all tokens what its own heads need.
  *
- * The gated delta rule (planner/graph/layer-delta.c), and the gate of attention's output. If layers
- * are split, each rank has some of the heads, for all tokens. */
+ * The gated delta rule (planner/graph/layer-delta.c), the gate of attention's output, and state
+ * spaces (planner/graph/layer-ssm.c). If layers are split, each rank has some of the heads, for all
+ * tokens. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -396,14 +397,14 @@ rule_backward (PlanLayer *self, const PlanNode *node)
   const PlanRef ddecay = plan_layer_take_share (self, node->other);
   const PlanRef dstrength = plan_layer_take_share (self, node->latent);
   gint64 dims[PLAN_MAX_DIMS];
-  plan_layer_take (self, PLAN_VALUE_DELTA_WORK_BACK);
+  plan_layer_take (self, PLAN_VALUE_MIXER_WORK_BACK);
   plan_lower_compute (self->lower, PLAN_OP_DELTA_RULE_BWD,
                       PLAN_REFS (dqkv, ddecay, dstrength, plan_layer_gradient (self, node->out),
                                  value (self, node->stats), value (self, node->in),
                                  value (self, node->other), value (self, node->latent),
-                                 value (self, PLAN_VALUE_DELTA_WORK_BACK)),
+                                 value (self, PLAN_VALUE_MIXER_WORK_BACK)),
                       rule_dims (self, dims));
-  plan_layer_give (self, plan_value_bit (PLAN_VALUE_DELTA_WORK_BACK));
+  plan_layer_give (self, plan_value_bit (PLAN_VALUE_MIXER_WORK_BACK));
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, dqkv);
   plan_layer_add_share (self, node->other, ddecay);
@@ -441,6 +442,139 @@ norm_output_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->other, dgate);
 }
 
+/* --- state spaces ---------------------------------------------------------------------------- */
+
+/* The projection's columns are z, then x, B and C, then steps. In memory they are parts of rows;
+ * where they would begin if all rows' came first does for what an op moves. */
+static PlanRef
+convolved_part (const PlanLayer *self, PlanRef projection)
+{
+  return plan_lower_at (projection,
+                        (guint64)(self->sizes->rows * plan_ssm_inner (&self->sizes->ssm)));
+}
+
+static void
+convolve_ssm (PlanLayer *self, const PlanNode *node)
+{
+  const PlanSsm *m = &self->sizes->ssm;
+  plan_lower_compute (
+      self->lower, PLAN_OP_SSM_CONV,
+      PLAN_REFS (value (self, node->out), convolved_part (self, value (self, node->in)),
+                 weight (self, PLAN_TENSOR_SSM_CONV), weight (self, PLAN_TENSOR_SSM_CONV_BIAS)),
+      PLAN_DIMS (node->rows, plan_ssm_turned (m), m->conv));
+}
+
+static void
+convolve_ssm_backward (PlanLayer *self, const PlanNode *node)
+{
+  const PlanSsm *m = &self->sizes->ssm;
+  PlanLower *lower = self->lower;
+  const PlanRef dweight = plan_lower_raw_gradient (lower, PLAN_TENSOR_SSM_CONV, self->unit);
+  const PlanRef dbias = plan_lower_raw_gradient (lower, PLAN_TENSOR_SSM_CONV_BIAS, self->unit);
+  plan_lower_compute (lower, PLAN_OP_SSM_CONV_BWD,
+                      PLAN_REFS (convolved_part (self, plan_layer_gradient (self, node->in)),
+                                 dweight, dbias, plan_layer_gradient (self, node->out),
+                                 convolved_part (self, value (self, node->in)),
+                                 weight (self, PLAN_TENSOR_SSM_CONV),
+                                 weight (self, PLAN_TENSOR_SSM_CONV_BIAS)),
+                      PLAN_DIMS (node->rows, plan_ssm_turned (m), m->conv));
+  plan_lower_put_gradient (lower, PLAN_TENSOR_SSM_CONV, self->unit, FALSE);
+  plan_lower_put_gradient (lower, PLAN_TENSOR_SSM_CONV_BIAS, self->unit, FALSE);
+  plan_layer_drop_gradient (self, node->out);
+}
+
+static const gint64 *
+scan_dims (const PlanLayer *self, PlanValueId work, gint64 *out_dims)
+{
+  const PlanSsm *m = &self->sizes->ssm;
+  out_dims[PLAN_DIM_SSM_SCAN_batch] = self->lower->plan->value[PLAN_MBS];
+  out_dims[PLAN_DIM_SSM_SCAN_seq] = self->lower->plan->value[PLAN_SEQ];
+  out_dims[PLAN_DIM_SSM_SCAN_heads] = m->heads;
+  out_dims[PLAN_DIM_SSM_SCAN_head_dim] = m->head_dim;
+  out_dims[PLAN_DIM_SSM_SCAN_groups] = m->groups;
+  out_dims[PLAN_DIM_SSM_SCAN_state] = m->state;
+  out_dims[PLAN_DIM_SSM_SCAN_room] = (gint64)self->net->values[work].elements;
+  return out_dims;
+}
+
+static void
+scan (PlanLayer *self, const PlanNode *node)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  plan_lower_compute (self->lower, PLAN_OP_SSM_SCAN,
+                      PLAN_REFS (value (self, node->out), value (self, node->stats),
+                                 value (self, node->in), value (self, node->other),
+                                 weight (self, PLAN_TENSOR_SSM_STEP),
+                                 weight (self, PLAN_TENSOR_SSM_DECAY),
+                                 weight (self, PLAN_TENSOR_SSM_SKIP), value (self, node->col)),
+                      scan_dims (self, node->col, dims));
+}
+
+static void
+scan_backward (PlanLayer *self, const PlanNode *node)
+{
+  static const PlanTensorRole roles[]
+      = { PLAN_TENSOR_SSM_STEP, PLAN_TENSOR_SSM_DECAY, PLAN_TENSOR_SSM_SKIP };
+  PlanLower *lower = self->lower;
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  const PlanRef dgate = plan_layer_take_share (self, node->other);
+  PlanRef raw[G_N_ELEMENTS (roles)];
+  gint64 dims[PLAN_MAX_DIMS];
+  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+    raw[i] = plan_lower_raw_gradient (lower, roles[i], self->unit);
+  plan_layer_take (self, PLAN_VALUE_MIXER_WORK_BACK);
+  plan_lower_compute (lower, PLAN_OP_SSM_SCAN_BWD,
+                      PLAN_REFS (din, dgate, raw[0], raw[1], raw[2],
+                                 plan_layer_gradient (self, node->out), value (self, node->stats),
+                                 value (self, node->in), value (self, node->other),
+                                 weight (self, roles[0]), weight (self, roles[1]),
+                                 weight (self, roles[2]), value (self, PLAN_VALUE_MIXER_WORK_BACK)),
+                      scan_dims (self, PLAN_VALUE_MIXER_WORK_BACK, dims));
+  plan_layer_give (self, plan_value_bit (PLAN_VALUE_MIXER_WORK_BACK));
+  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+    plan_lower_put_gradient (lower, roles[i], self->unit, FALSE);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+  plan_layer_add_share (self, node->other, dgate);
+}
+
+static const gint64 *
+group_dims (const PlanLayer *self, gint64 *out_dims)
+{
+  const PlanSsm *m = &self->sizes->ssm;
+  out_dims[PLAN_DIM_GROUP_NORM_rows] = self->sizes->rows;
+  out_dims[PLAN_DIM_GROUP_NORM_groups] = m->groups;
+  out_dims[PLAN_DIM_GROUP_NORM_dim] = plan_ssm_inner (m) / m->groups;
+  return out_dims;
+}
+
+static void
+norm_groups (PlanLayer *self, const PlanNode *node)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  plan_lower_compute (self->lower, PLAN_OP_GROUP_NORM,
+                      PLAN_REFS (value (self, node->out), value (self, node->stats),
+                                 value (self, node->in), weight (self, PLAN_TENSOR_SSM_NORM)),
+                      group_dims (self, dims));
+}
+
+static void
+norm_groups_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  const PlanRef dweight = plan_lower_raw_gradient (lower, PLAN_TENSOR_SSM_NORM, self->unit);
+  gint64 dims[PLAN_MAX_DIMS];
+  plan_lower_compute (lower, PLAN_OP_GROUP_NORM_BWD,
+                      PLAN_REFS (din, dweight, plan_layer_gradient (self, node->out),
+                                 value (self, node->in), value (self, node->stats),
+                                 weight (self, PLAN_TENSOR_SSM_NORM)),
+                      group_dims (self, dims));
+  plan_lower_put_gradient (lower, PLAN_TENSOR_SSM_NORM, self->unit, FALSE);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+}
+
 static const struct
 {
   PlanNodeKind kind;
@@ -457,6 +591,9 @@ static const struct
   { PLAN_NODE_DELTA_GATES, make_gates, make_gates_backward },
   { PLAN_NODE_DELTA_RULE, rule, rule_backward },
   { PLAN_NODE_DELTA_NORM, norm_output, norm_output_backward },
+  { PLAN_NODE_SSM_CONV, convolve_ssm, convolve_ssm_backward },
+  { PLAN_NODE_SSM_SCAN, scan, scan_backward },
+  { PLAN_NODE_GROUP_NORM, norm_groups, norm_groups_backward },
 };
 
 gboolean

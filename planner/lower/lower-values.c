@@ -43,7 +43,7 @@ n_shares (const PlanLower *self, PlanValueId v)
           const gboolean leaves
               = node->out != node->in && !node->is_lazy && node->kind != PLAN_NODE_ADD
                 && node->kind != PLAN_NODE_TRANSPOSE && node->kind != PLAN_NODE_DELTA_CONV
-                && !adds_share (self, net, i);
+                && node->kind != PLAN_NODE_SSM_CONV && !adds_share (self, net, i);
           n += leaves && (node->in == v || node->latent == v);
         }
       most = MAX (most, n);
@@ -152,7 +152,7 @@ plan_lower_declare_values (PlanLower *self)
     self->layer.grad_sum[PLAN_VALUE_X]
         = activation (self, "dx", self->policy.grad_rows * between,
                       self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
-  if (layers > 0)
+  if (layers > 0 && self->graphs->values[PLAN_VALUE_HIDDEN2].elements > 0)
     self->layer.grad_sum[PLAN_VALUE_HIDDEN2]
         = activation (self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements,
                       self->sizes->compute);

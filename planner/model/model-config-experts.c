@@ -251,9 +251,9 @@ read_groups (PlanModel *self, PlanModelJson *object, GError **error)
   return TRUE;
 }
 
-/* Reads experts as DeepSeek's and GLM's files describe them. */
-static gboolean
-read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared, GError **error)
+gboolean
+plan_model_read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared,
+                                GError **error)
 {
   if (!plan_model_json_int (object, "n_routed_experts", 1, &self->experts, error)
       || !plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
@@ -277,7 +277,7 @@ plan_model_read_glm4_moe (PlanModel *self, PlanModelJson *object, GError **error
   self->qk_norm = norms ? PLAN_QK_NORM_ON : PLAN_QK_NORM_OFF;
   return plan_model_json_flag (object, "attention_bias", &self->qkv_bias, error)
          && plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
-         && read_routed_experts (self, object, 1, error)
+         && plan_model_read_routed_experts (self, object, 1, error)
          && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
 }
 
@@ -324,7 +324,7 @@ plan_model_read_dots1 (PlanModel *self, PlanModelJson *object, GError **error)
       || !plan_model_json_int (object, "max_window_layers", 0, &from, error)
       || !plan_model_json_int (object, "moe_layer_freq", 1, &every, error)
       || !plan_model_read_attention_bias (self, object, error)
-      || !read_routed_experts (self, object, 0, error))
+      || !plan_model_read_routed_experts (self, object, 0, error))
     return FALSE;
   if (every != 1)
     return plan_config_refuse (error, "moe_layer_freq: only 1 is modelled");
@@ -393,7 +393,8 @@ plan_model_read_deepseek (PlanModel *self, PlanModelJson *object, GError **error
 {
   const gint64 shared = g_str_equal (self->family, "deepseek_v2") ? 2 : 1;
   gint64 every = 1;
-  if (!read_routed_experts (self, object, shared, error) || !read_scores (self, object, error)
+  if (!plan_model_read_routed_experts (self, object, shared, error)
+      || !read_scores (self, object, error)
       || !plan_model_json_int (object, "moe_layer_freq", 1, &every, error)
       || !plan_model_json_int_or_null (object, "q_lora_rank", &self->q_lora, error)
       || !plan_model_json_int (object, "kv_lora_rank", 1, &self->kv_lora, error)

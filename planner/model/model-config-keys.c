@@ -53,6 +53,15 @@ static const struct
   ANY (IMAGES, "image_token_id"), ANY (IMAGES, "video_token_id"), ANY (IMAGES, "vision_end_token_id"),
   ANY (IMAGES, "vision_start_token_id"), ANY (IMAGES, "mrope_interleaved"), ANY (IMAGES, "mrope_section"),
   ANY (IMAGES, "spatial_merge_size"), ANY (IMAGES, "vision_config"), ANY (IMAGES, "vision_feature_layer"),
+#define SSM "how a state-space layer is computed, drawn or kept at inference"
+  ANY (SSM, "mamba_ssm_cache_dtype"), ANY (SSM, "num_logits_to_keep"), ANY (SSM, "rescale_prenorm_residual"),
+  ANY (SSM, "time_step_floor"), ANY (SSM, "time_step_limit"), ANY (SSM, "time_step_max"), ANY (SSM, "time_step_min"),
+  ANY (SSM, "time_step_rank"), ANY (SSM, "use_mamba_kernels"), ANY (SSM, "moe_shared_expert_overlap"),
+  ANY ("follows from the number and width of heads", "expand"), ANY ("the same as layer_norm_epsilon", "norm_eps"),
+  ANY ("of a prediction module, and of the number of them", "mtp_hybrid_override_pattern"),
+  ANY ("the same", "mtp_layers_block_type"),
+  ONLY ("chunk_size", "128"), ONLY ("mamba_hidden_act", "silu"), ONLY ("mamba_proj_bias", "false"),
+  ONLY ("residual_in_fp32", "false"), ONLY ("use_bias", "false"), ONLY ("use_conv_bias", "true"),
 #define RESULTS "what a call returns"
   ANY (RESULTS, "output_attentions"), ANY (RESULTS, "output_hidden_states"), ANY (RESULTS, "return_dict"),
 #define ROUTING "read where a family's router has it; that of the others does not look at it"

@@ -393,7 +393,32 @@ put_qwen3_next (GPtrArray *members, const PlanModel *self, PlanArchitecture arch
     plan_model_put_int (members, "shared_expert_intermediate_size", self->shared_ffn);
 }
 
-/* Writes what only this architecture, with experts, has. */
+/* Nemotron-H: layers by a pattern. */
+static void
+put_nemotron_h (GPtrArray *members, const PlanModel *self)
+{
+  const PlanSsm *m = &self->ssm;
+  plan_model_put_word (members, "hybrid_override_pattern", self->pattern.of);
+  plan_model_put_int (members, "mamba_num_heads", MAX (m->heads, 1));
+  plan_model_put_int (members, "mamba_head_dim", MAX (m->head_dim, 1));
+  plan_model_put_int (members, "n_groups", MAX (m->groups, 1));
+  plan_model_put_int (members, "ssm_state_size", MAX (m->state, 1));
+  plan_model_put_int (members, "conv_kernel", MAX (m->conv, 1));
+  if (self->experts == 0)
+    return;
+  plan_model_put_int (members, "n_routed_experts", self->experts);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+  plan_model_put_int (members, "moe_intermediate_size", self->expert_ffn);
+  plan_model_put_int (members, "n_shared_experts", self->shared_ffn > 0 ? 1 : 0);
+  if (self->shared_ffn > 0)
+    plan_model_put_int (members, "moe_shared_expert_intermediate_size", self->shared_ffn);
+  plan_model_put_int (members, "n_group", MAX (self->router_groups, 1));
+  plan_model_put_int (members, "topk_group", MAX (self->router_group_topk, 1));
+  plan_model_put_real (members, "routed_scaling_factor", self->router_scale);
+  put_flag (members, "norm_topk_prob", TRUE);
+}
+
+/* Writes what only this architecture, with experts or a pattern, has. */
 static void
 put_experts (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
 {
@@ -409,6 +434,8 @@ put_experts (GPtrArray *members, const PlanModel *self, PlanArchitecture archite
     put_olmoe (members, self);
   else if (architecture == PLAN_ARCHITECTURE_MINIMAX_M2)
     put_minimax_m2 (members, self);
+  else if (architecture == PLAN_ARCHITECTURE_NEMOTRON_H)
+    put_nemotron_h (members, self);
   else if (self->delta.attn_every > 0)
     put_qwen3_next (members, self, architecture);
   else
@@ -444,6 +471,7 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
     case PLAN_ARCHITECTURE_QWEN3_NEXT:
     case PLAN_ARCHITECTURE_QWEN3_5:
     case PLAN_ARCHITECTURE_QWEN3_5_MOE:
+    case PLAN_ARCHITECTURE_NEMOTRON_H:
       put_experts (members, self, architecture);
       break;
     case PLAN_ARCHITECTURE_GPT2:
@@ -515,7 +543,8 @@ put_positions (GPtrArray *members, const PlanModel *self, PlanArchitecture archi
   if (architecture == PLAN_ARCHITECTURE_GPT_NEOX)
     plan_model_put_rope (members, self, "rotary_emb_base");
   else if (architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_MPT
-           && architecture != PLAN_ARCHITECTURE_BLOOM)
+           && architecture != PLAN_ARCHITECTURE_BLOOM
+           && architecture != PLAN_ARCHITECTURE_NEMOTRON_H)
     plan_model_put_rope (members, self, "rope_theta");
   if (architecture == PLAN_ARCHITECTURE_GPT_OSS && self->rope.scaling == PLAN_ROPE_SCALING_NONE)
     plan_model_put_text (members, "rope_scaling", "{ \"rope_type\": \"default\" }"); /* else yarn */

@@ -32,6 +32,7 @@ G_BEGIN_DECLS
   X (QWEN3_NEXT, "qwen3_next", "Qwen3NextForCausalLM") \
   X (QWEN3_5, "qwen3_5_text", "Qwen3_5ForCausalLM") \
   X (QWEN3_5_MOE, "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM") \
+  X (NEMOTRON_H, "nemotron_h", "NemotronHForCausalLM") \
   X (DEEPSEEK_V2, "deepseek_v2", "DeepseekV2ForCausalLM") \
   X (DEEPSEEK_V3, "deepseek_v3", "DeepseekV3ForCausalLM")
 

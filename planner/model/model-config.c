@@ -375,6 +375,8 @@ static const PlanModelFamily families[] = {
   { "qwen3_5_moe_text", "num_hidden_layers", "hidden_size", "moe_intermediate_size",
     "num_attention_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", 2, 0, 0,
     plan_model_read_qwen3_5_moe },
+  { "nemotron_h", USUAL, "layer_norm_epsilon", "mlp_hidden_act", 8, 0, 0,
+    plan_model_read_nemotron_h },
 };
 
 /* Files that hold a model of text beside one of images, and the family of the text's part where
@@ -530,6 +532,10 @@ name_as_in_file (GError *error, PlanModelJson *object)
     { "delta_key_heads", "linear_num_key_heads" },
     { "delta_value_heads", "linear_num_value_heads" },
     { "mtp", "mtp_num_hidden_layers" },
+    { "pattern", "hybrid_override_pattern" },
+    { "pattern", "layers_block_type" },
+    { "ssm_heads", "mamba_num_heads" },
+    { "ssm_groups", "n_groups" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (names); i++)
     {

@@ -63,7 +63,7 @@ gboolean plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError 
 gboolean plan_model_read_bloom (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_mpt (PlanModel *self, PlanModelJson *object, GError **error);
 
-/* In planner/model/model-config-experts.c and planner/model/model-config-llama4.c. */
+/* In planner/model/model-config-experts.c, model-config-llama4.c and model-config-pattern.c. */
 gboolean plan_model_read_mixtral (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_qwen2_moe (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **error);
@@ -77,11 +77,15 @@ gboolean plan_model_read_gpt_oss (PlanModel *self, PlanModelJson *object, GError
 gboolean plan_model_read_qwen3_next (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_qwen3_5 (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_qwen3_5_moe (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_nemotron_h (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error);
 
-/* Parts of readers: the one flag that stands for all biases of attention; which layers have a
- * window, by their types; a window, which a family does not have here; which layers have no rotary
- * positions. */
+/* Parts of readers: routed experts as DeepSeek's and GLM's files describe them, with so many shared
+ * ones where the file does not say; the one flag that stands for all biases of attention; which
+ * layers have a window, by their types; a window, which a family does not have here; which layers
+ * have no rotary positions. */
+gboolean plan_model_read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared,
+                                         GError **error);
 gboolean plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_layer_types (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_refuse_window (PlanModelJson *object, GError **error);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of a model, and counts that follow from them. For counting there are four kinds of
- * layers, with attention or the delta rule, dense or with experts, so every sum is over one layer
- * of each kind. */
+/* The tensors of a model, and counts that follow from them. Kinds of layers are for counting what
+ * their tensors tell apart, so every sum is over one layer of each kind. */
 #include "config.h"
 
 #include "planner/model/layer-kinds.h"
@@ -9,9 +8,11 @@
 
 static const enum {
   PLACE_OUTER,
-  PLACE_LAYER,
+  PLACE_MIXER,
   PLACE_ATTN,
   PLACE_DELTA,
+  PLACE_SSM,
+  PLACE_FFN,
   PLACE_DENSE,
   PLACE_MOE,
   PLACE_MTP
@@ -59,6 +60,7 @@ tensor_of (const PlanModel *self, PlanTensorRole role, gint64 vocab)
 {
   const PlanModel *const m = self;
   const gboolean mla = m->kv_lora > 0, d = m->delta.attn_every > 0;
+  const gboolean s = m->ssm.heads > 0;
   const gint64 h = m->hidden, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
   const gint64 v = mla ? m->heads * m->v_dim : q, gate = m->attn_gate ? q : 0;
   const gint64 up = m->gated ? 2 : 1;
@@ -103,6 +105,8 @@ gboolean
 plan_model_is_moe_layer (const PlanModel *self, gint64 layer)
 {
   const gint64 place = plan_model_cut_place (&self->cut, layer);
+  if (*self->pattern.of)
+    return plan_model_letter (self, layer) == PLAN_LETTER_EXPERTS;
   return self->experts > 0 && place >= self->dense_layers && (place + 1) % self->moe_every == 0;
 }
 
@@ -117,6 +121,10 @@ gint64
 plan_model_moe_layers (const PlanModel *self)
 {
   gint64 sum = 0;
+  for (gint64 layer = 0; *self->pattern.of && layer < self->layers; layer++)
+    sum += plan_model_is_moe_layer (self, layer);
+  if (*self->pattern.of)
+    return sum;
   for (gint64 layer = 0, n; self->experts > 0 && layer < self->layers; layer += n)
     {
       const gint64 place = plan_model_cut_place (&self->cut, layer);
@@ -135,32 +143,60 @@ plan_model_is_delta_layer (const PlanModel *self, gint64 layer)
          && (place + 1) % self->delta.attn_every != 0;
 }
 
-/* A kind of layer, as its tensors tell it apart. */
+char
+plan_model_letter (const PlanModel *self, gint64 layer)
+{
+  const gint64 place = plan_model_cut_place (&self->cut, layer);
+  return place >= 0 && place < PLAN_MAX_PATTERN ? self->pattern.of[place] : 0;
+}
+
+/* A kind of layer, as its tensors tell it apart: the places in tensor-list.h of what mixes tokens
+ * and of what follows, or NONE. */
+#define NONE (-1)
 typedef struct
 {
-  gboolean is_delta, is_moe;
+  int mixer, mlp;
 } Kind;
 
-static const Kind kinds[] = { { FALSE, FALSE }, { FALSE, TRUE }, { TRUE, FALSE }, { TRUE, TRUE } };
+static const Kind kinds[]
+    = { { PLACE_ATTN, PLACE_DENSE }, { PLACE_ATTN, PLACE_MOE }, { PLACE_DELTA, PLACE_DENSE },
+        { PLACE_DELTA, PLACE_MOE },  { PLACE_SSM, NONE },       { PLACE_ATTN, NONE },
+        { NONE, PLACE_DENSE },       { NONE, PLACE_MOE } };
+static const Kind dense = { PLACE_ATTN, PLACE_DENSE }, with_experts = { PLACE_ATTN, PLACE_MOE };
+static const Kind of_rule = { PLACE_DELTA, PLACE_DENSE }, of_ssm = { PLACE_SSM, NONE };
 
 static Kind
 kind_of (const PlanModel *self, gint64 layer)
 {
-  return (Kind){ plan_model_is_delta_layer (self, layer), plan_model_is_moe_layer (self, layer) };
+  const int mlp = plan_model_is_moe_layer (self, layer) ? PLACE_MOE : PLACE_DENSE;
+  switch ((PlanLetter)plan_model_letter (self, layer))
+    {
+    case PLAN_LETTER_SSM:
+      return of_ssm;
+    case PLAN_LETTER_ATTENTION:
+      return (Kind){ PLACE_ATTN, NONE };
+    case PLAN_LETTER_MLP:
+    case PLAN_LETTER_EXPERTS:
+      return (Kind){ NONE, mlp };
+    }
+  return (Kind){ plan_model_is_delta_layer (self, layer) ? PLACE_DELTA : PLACE_ATTN, mlp };
 }
 
 /* The number of layers of a kind. */
 static gint64
 layers_of (const PlanModel *self, Kind kind)
 {
-  const gint64 moe = self->delta.attn_every > 0 ? 0 : plan_model_moe_layers (self);
+  const gboolean are_mixed = self->delta.attn_every > 0 || *self->pattern.of;
+  const gint64 moe = are_mixed ? 0 : plan_model_moe_layers (self);
   gint64 n = 0;
-  if (self->delta.attn_every == 0)
-    return kind.is_delta ? 0 : kind.is_moe ? moe : self->layers - moe;
+  if (!are_mixed)
+    return kind.mixer != PLACE_ATTN || kind.mlp == NONE ? 0
+           : kind.mlp == PLACE_MOE                      ? moe
+                                                        : self->layers - moe;
   for (gint64 layer = 0; layer < self->layers; layer++)
     {
       const Kind own = kind_of (self, layer);
-      n += own.is_delta == kind.is_delta && own.is_moe == kind.is_moe;
+      n += own.mixer == kind.mixer && own.mlp == kind.mlp;
     }
   return n;
 }
@@ -182,13 +218,14 @@ append_place (const PlanModel *self, int place, gint64 vocab, guint n, PlanTenso
 static guint
 append_layer (const PlanModel *self, Kind kind, guint n, PlanTensor *out_tensors)
 {
-  const int mlp = kind.is_moe ? PLACE_MOE : PLACE_DENSE;
-  const int attention = kind.is_delta ? PLACE_DELTA : PLACE_ATTN;
   for (guint i = 0; i < G_N_ELEMENTS (order); i++)
     {
       const int at = (int)places[order[i]];
       const PlanTensor tensor = plan_model_tensor (self, order[i], 0);
-      if ((at == PLACE_LAYER || at == mlp || at == attention) && tensor.rows > 0)
+      const gboolean is_there = at == PLACE_MIXER ? kind.mixer != NONE
+                                : at == PLACE_FFN ? kind.mlp != NONE
+                                                  : at == kind.mixer || at == kind.mlp;
+      if (is_there && tensor.rows > 0)
         out_tensors[n++] = tensor;
     }
   return n;
@@ -340,6 +377,26 @@ counted_delta_layers (const PlanModel *self)
   return n;
 }
 
+/* Multiply-adds of one token in a layer of a state space, by that formula: the width inside is
+ * taken for twice the model's, and the scan has seven FLOPs for each of its elements and states. */
+static double
+ssm_work (const PlanModel *self)
+{
+  const PlanSsm *m = &self->ssm;
+  const double h = (double)self->hidden, inner = 2 * h;
+  return h * (2 * inner + (double)(plan_ssm_shared (m) + m->heads)) + 3.5 * inner * (double)m->state
+         + inner * h;
+}
+
+static gint64
+attention_layers (const PlanModel *self)
+{
+  gint64 n = 0;
+  for (gint64 layer = 0; *self->pattern.of && layer < self->layers; layer++)
+    n += plan_model_letter (self, layer) == PLAN_LETTER_ATTENTION;
+  return *self->pattern.of ? n : self->layers + self->mtp - counted_delta_layers (self);
+}
+
 /* Multiply-adds of one token in the attention of all layers: two GEMMs over half of attended x
  * attended, or of each chunk. */
 static double
@@ -353,9 +410,20 @@ attention_work (const PlanModel *self, gint64 attended)
     chunked += kind & PLAN_LAYER_WINDOWED ? layers[kind] : 0;
   const double in_chunks
       = chunked > 0 ? (double)plan_model_pairs_in_chunks (self, attended) / (double)attended : 0;
-  const gint64 whole = self->layers + self->mtp - counted_delta_layers (self) - chunked;
+  const gint64 whole = attention_layers (self) - chunked;
   const double seen = (double)whole * (double)attended + (double)chunked * in_chunks;
   return (double)(self->heads * (self->head_dim + v_dim)) * seen / 2;
+}
+
+/* The formula of Megatron-LM training.py, hybrid_flops, for layers by a pattern. */
+static double
+pattern_work (const PlanModel *self)
+{
+  const gint64 of_state = layers_of (self, of_ssm);
+  double work = (double)of_state * (ssm_work (self) - linear_work (self, of_ssm));
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    work += (double)layers_of (self, kinds[i]) * linear_work (self, kinds[i]);
+  return work;
 }
 
 /* The formula of Megatron-LM training.py, transformer_flops (megatron-fsdp.md 9.1). As there,
@@ -371,7 +439,8 @@ plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab
   const double layers = (double)(self->layers + self->mtp);
   const double delta = (double)counted_delta_layers (self);
   const double latent_norms = (double)(self->q_lora + self->kv_lora);
-  const Kind dense = { FALSE, FALSE }, with_experts = { FALSE, TRUE }, of_rule = { TRUE, FALSE };
+  if (*self->pattern.of)
+    return 6 * (pattern_work (self) + attention_work (self, attended) + h * (double)vocab);
   const double instead = linear_work (self, of_rule) - linear_work (self, dense);
   const double work
       = (layers - moe) * linear_work (self, dense) + moe * linear_work (self, with_experts)

@@ -46,6 +46,11 @@ static const char *const positions[] = { "rope", "alibi", "learned", "none", NUL
     { key, "1e-6 to 1e6, with : between them", text, PLAN_MODEL_KEY_LIST }, \
         G_STRUCT_OFFSET (PlanModel, field), NULL, 0, 0 \
   }
+#define PATTERN_AT(key, field, text) \
+  { \
+    { key, "letters M * - E", text, PLAN_MODEL_KEY_PATTERN }, G_STRUCT_OFFSET (PlanModel, field), \
+        NULL, 0, 0 \
+  }
 #define FLAG(key, field, text) \
   { \
     { key, "off on", text, PLAN_MODEL_KEY_FLAG }, G_STRUCT_OFFSET (PlanModel, field), flags, 0, 1 \
@@ -143,6 +148,13 @@ static const struct
   INT_AT ("delta_key_dim", delta.key_dim, 0, 65536, "width of such a head of keys"),
   INT_AT ("delta_value_dim", delta.value_dim, 0, 65536, "width of such a head of values"),
   INT_AT ("delta_conv", delta.conv, 0, 65536, "tokens that its convolution sees"),
+  PATTERN_AT ("pattern", pattern,
+              "a letter per layer: M Mamba-2, * attention, - MLP, E experts; empty: none"),
+  INT_AT ("ssm_heads", ssm.heads, 0, 2147483647, "heads of layers M"),
+  INT_AT ("ssm_head_dim", ssm.head_dim, 0, 65536, "width of such a head"),
+  INT_AT ("ssm_groups", ssm.groups, 0, 65536, "groups of such heads that share what writes and reads states"),
+  INT_AT ("ssm_state", ssm.state, 0, 65536, "width of the state of each of a head's columns"),
+  INT_AT ("ssm_conv", ssm.conv, 0, 65536, "tokens that the convolution of layers M sees"),
   FLAG ("sinks", sinks, "a learned score per head that takes part in attention's softmax"),
   INT (mtp, 0, 64, "multi-token prediction modules"),
 };
@@ -215,6 +227,8 @@ static const struct
   { "qwen3_5_moe_text", "norm_1p=on,qk_norm=on,norm_eps=1e-06,head_dim=256,rope_fraction=0.25," DELTA
                         ",experts=256,topk=8,expert_ffn=512,shared_ffn=512,shared_gate=on" },
 #undef DELTA
+  { "nemotron_h", "activation=relu2,gated=off,positions=none,head_dim=128,ssm_heads=128,ssm_head_dim=64,ssm_groups=8,"
+                  "ssm_state=128,ssm_conv=4" },
 };
 /* clang-format on */
 
@@ -239,6 +253,12 @@ static PlanRopeFactors *
 list_at (const PlanModel *self, guint key)
 {
   return &G_STRUCT_MEMBER (PlanRopeFactors, self, table[key].offset);
+}
+
+static PlanPattern *
+pattern_at (const PlanModel *self, guint key)
+{
+  return &G_STRUCT_MEMBER (PlanPattern, self, table[key].offset);
 }
 
 /* The value of a flag or a word; enums without negative values are unsigned here. */
@@ -338,6 +358,16 @@ set_factors (PlanModel *self, guint key, const char *value, GError **error)
 }
 
 static gboolean
+set_pattern (PlanModel *self, guint key, const char *value, GError **error)
+{
+  if (strlen (value) > PLAN_MAX_PATTERN)
+    return invalid (error, "%s: more than %d letters", table[key].key.name, PLAN_MAX_PATTERN);
+  *pattern_at (self, key) = (PlanPattern){ "" };
+  memcpy (pattern_at (self, key)->of, value, strlen (value));
+  return TRUE;
+}
+
+static gboolean
 set_value (PlanModel *self, guint key, const char *value, GError **error)
 {
   const char *const name = table[key].key.name;
@@ -354,6 +384,8 @@ set_value (PlanModel *self, guint key, const char *value, GError **error)
       return set_choice (self, key, value, error);
     case PLAN_MODEL_KEY_LIST:
       return set_factors (self, key, value, error);
+    case PLAN_MODEL_KEY_PATTERN:
+      return set_pattern (self, key, value, error);
     }
   g_return_val_if_reached (FALSE);
 }
@@ -407,7 +439,7 @@ static const struct
 } unplanned[] = {
   { "qwen4_exp kimi_linear minimax bailing_hybrid glm5_next olmo_hybrid",
     "has layers of linear attention" },
-  { "mamba mamba2 falcon_mamba falcon_h1 nemotron_h jamba bamba zamba zamba2 granitemoehybrid "
+  { "mamba mamba2 falcon_mamba falcon_h1 jamba bamba zamba zamba2 granitemoehybrid "
     "recurrent_gemma lfm2 lfm2_moe rwkv xlstm",
     "has layers of state spaces or convolutions" },
   { "deepseek_v32 deepseek_v4 glm_moe_dsa mistral_large4 hy_v4",
@@ -501,6 +533,8 @@ plan_model_complete (PlanModel *self, GError **error)
 {
   if (self->kv_heads == 0)
     self->kv_heads = self->heads;
+  if (self->layers == 0)
+    self->layers = (gint64)strlen (self->pattern.of);
   if (self->experts > 0 && self->expert_ffn == 0)
     self->expert_ffn = self->ffn;
   if (self->kv_lora > 0 && self->head_dim == 0)
@@ -574,6 +608,8 @@ plan_model_print_key (const PlanModel *self, guint key)
       return g_strdup (table[key].words[*choice_at (self, key)]);
     case PLAN_MODEL_KEY_LIST:
       return print_factors (list_at (self, key));
+    case PLAN_MODEL_KEY_PATTERN:
+      return g_strdup (pattern_at (self, key)->of);
     }
   g_return_val_if_reached (NULL);
 }
@@ -596,6 +632,8 @@ is_equal (const PlanModel *a, const PlanModel *b, guint key)
              && memcmp (list_at (a, key)->at, list_at (b, key)->at,
                         list_at (a, key)->n * sizeof *list_at (a, key)->at)
                     == 0;
+    case PLAN_MODEL_KEY_PATTERN:
+      return g_str_equal (pattern_at (a, key)->of, pattern_at (b, key)->of);
     }
   g_return_val_if_reached (FALSE);
 }

@@ -200,6 +200,64 @@ check_layers (const PlanModel *self, GError **error)
   return TRUE;
 }
 
+static gboolean
+check_letters (const PlanModel *self, GError **error)
+{
+  const char *const of = self->pattern.of;
+  const gsize known = strspn (of, "M*-E"), layers = strlen (of);
+  if (known < layers)
+    return invalid (error,
+                    "pattern: letter '%c' is not one of M, of a state space (Mamba-2), * of "
+                    "attention, - of an MLP and E of experts",
+                    of[known]);
+  if ((gint64)layers != self->layers)
+    return invalid (error, "pattern: describes " INT " layers, not layers=" INT ": give both",
+                    (gint64)layers, self->layers);
+  if (!strchr (of, 'M'))
+    return invalid (error, "pattern: no layer is M, of a state space");
+  if (!strchr (of, 'E') != (self->experts == 0))
+    return invalid (error, "pattern: layers E need experts, and experts need layers E");
+  return TRUE;
+}
+
+/* Layers by a pattern. Their norms are by the root mean square and have no biases, nor have their
+ * products (megatron/core/ssm/mamba_mixer.py). */
+static gboolean
+check_pattern (const PlanModel *self, GError **error)
+{
+  const PlanSsm *m = &self->ssm;
+  if (!*self->pattern.of)
+    {
+      if (m->heads || m->head_dim || m->groups || m->state || m->conv)
+        return invalid (error, "pattern: missing: what begins with ssm_ describes its layers M");
+      return TRUE;
+    }
+  if (!check_letters (self, error))
+    return FALSE;
+  if (!m->heads || !m->head_dim || !m->groups || !m->state || !m->conv)
+    return invalid (error, "pattern: layers M need ssm_heads, ssm_head_dim, ssm_groups, ssm_state "
+                           "and ssm_conv");
+  if (m->heads % m->groups != 0)
+    return invalid (error, "ssm_groups: " INT " does not divide ssm_heads=" INT, m->groups,
+                    m->heads);
+  if (plan_ssm_projected (m) > G_MAXINT32)
+    return invalid (error, "ssm_heads: the projection of a layer M is wider than 2^31 - 1");
+  if (self->norm != PLAN_NORM_RMSNORM || self->norm_bias || self->qkv_bias || self->proj_bias
+      || self->mlp_bias || self->expert_bias || self->parallel || self->post_norms || self->sinks
+      || self->attn_gate || self->kv_lora > 0 || self->delta.attn_every > 0)
+    return invalid (error, "pattern: needs norm=rmsnorm and no norm_bias, qkv_bias, proj_bias, "
+                           "mlp_bias, expert_bias, parallel, post_norms, sinks, attn_gate, latent "
+                           "attention or delta rule");
+  if (self->window > 0 || self->nope_every > 0 || self->dense_layers > 0 || self->moe_every > 1
+      || self->mtp > 0)
+    return invalid (error, "pattern: says what each layer is, so window, nope_every, dense_layers "
+                           "and moe_every must be left out; prediction modules (mtp) are not "
+                           "modelled beside it");
+  if (self->positions != PLAN_POSITIONS_NONE && self->positions != PLAN_POSITIONS_ROPE)
+    return invalid (error, "pattern: needs positions=none or rope");
+  return TRUE;
+}
+
 /* Layers of the gated delta rule. Their projections have no bias, their convolution is followed by
  * SiLU, and their norms are by the root mean square (transformers' modeling_qwen3_next.py). */
 static gboolean
@@ -269,8 +327,9 @@ plan_model_check (const PlanModel *self, GError **error)
 {
   return plan_model_check_ranges (self, error) && check_words (self, error)
          && check_heads (self, error) && check_latent (self, error) && check_rope (self, error)
-         && check_rope_scaling (self, error) && check_experts (self, error)
-         && check_layers (self, error) && check_delta (self, error) && check_rest (self, error);
+         && check_rope_scaling (self, error) && check_pattern (self, error)
+         && check_experts (self, error) && check_layers (self, error) && check_delta (self, error)
+         && check_rest (self, error);
 }
 
 gboolean

@@ -6,6 +6,7 @@
 #include "planner/model/cut.h"
 #include "planner/model/delta.h"
 #include "planner/model/rope.h"
+#include "planner/model/ssm.h"
 #include "planner/model/tensor.h"
 G_BEGIN_DECLS
 
@@ -58,17 +59,20 @@ typedef struct
   gint64 router_groups, router_group_topk, mtp;      /* 0: no groups; prediction modules */
   gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */
   PlanDelta delta;
+  PlanPattern pattern;
+  PlanSsm ssm;
   PlanModelCut cut;
 } PlanModel;
 
-/* A key of the text form. A list is of factors. */
+/* A key of the text form. */
 typedef enum
 {
   PLAN_MODEL_KEY_INT,
   PLAN_MODEL_KEY_REAL,
   PLAN_MODEL_KEY_FLAG,
   PLAN_MODEL_KEY_WORD,
-  PLAN_MODEL_KEY_LIST
+  PLAN_MODEL_KEY_LIST,
+  PLAN_MODEL_KEY_PATTERN
 } PlanModelKeyKind;
 
 typedef struct
@@ -97,8 +101,7 @@ gboolean plan_model_check (const PlanModel *self, GError **error);
 char *plan_model_print (const PlanModel *self);
 gboolean plan_model_has_name (const PlanModel *self); /* that nothing was changed of since */
 
-/* All keys of that text; their index is what the next two functions take. */
-const PlanModelKey *plan_model_keys (guint *out_n);
+const PlanModelKey *plan_model_keys (guint *out_n); /* by the index that these take: */
 char *plan_model_print_key (const PlanModel *self, guint key);
 
 /* Whether the key says more than the model's kind implies. */
@@ -124,6 +127,7 @@ guint plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors);
 gint64 plan_model_n_tensors (const PlanModel *self); /* of all layers and around them */
 gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
 gboolean plan_model_is_delta_layer (const PlanModel *self, gint64 layer);
+char plan_model_letter (const PlanModel *self, gint64 layer); /* 0: layers have no pattern */
 gint64 plan_model_moe_layers (const PlanModel *self);
 gint64 plan_model_turned (const PlanModel *self); /* elements of a head that rope turns */
 
@@ -140,7 +144,6 @@ guint64 plan_model_active_parameters (const PlanModel *self);
  * documents of `attended` tokens, counts half, and recompute does not count. */
 double plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab);
 
-/* Names of the families, in a fixed order. */
-const char *const *plan_model_families (void);
+const char *const *plan_model_families (void); /* names, in a fixed order */
 
 G_END_DECLS

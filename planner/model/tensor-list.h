@@ -9,10 +9,12 @@
  *
  * PLAN_TENSOR_LIST (X): X (ID, number, "name", PLACE, PART, KIND, count, rows, cols)
  *   number  the enum's value; initial weights are drawn from it, so it never changes
- *   PLACE   OUTER  once per model           LAYER  in every layer
- *           ATTN   in layers of attention   DELTA  in those of the gated delta rule
- *           DENSE  in layers with one MLP   MOE    in layers with experts
+ *   PLACE   OUTER  once per model
+ *           MIXER  in layers that mix tokens: ATTN by attention, DELTA by the gated delta rule, SSM
+ *                  by a state space
+ *           FFN    in layers behind whose norm is, DENSE, one MLP or, MOE, experts
  *           MTP    in every multi-token prediction module, before its layer
+ *                  Every layer of a transformer is of MIXER and of FFN; of a pattern, of one
  *   PART    what it counts as; biases count as such whatever their part
  *   KIND    LINEAR  weight of a linear layer: what fp8 recipes quantise and FLOPs count
  *           TABLE   any other matrix, never quantised
@@ -26,7 +28,7 @@
  * In the expressions: `m` is the model, `vocab` the rows of its vocabulary, `h` its width, `q` and
  * `kv` the widths of queries and of keys, `gate` that of the gate of attention's output, `v` that
  * of the output, `mla` whether attention is latent, `d` whether there are layers of the delta rule,
- * `up` how many matrices read an MLP's input. */
+ * `s` of a state space, `up` how many matrices read an MLP's input. */
 #pragma once
 
 /* clang-format off */
@@ -37,10 +39,15 @@
   X (EMBED_NORM_BIAS, 44, "embed_norm_bias", OUTER, NORMS, BIAS, m->embed_norm && m->norm_bias, h, 1)                        \
   X (DELTA_STEP, 45, "delta_step", DELTA, ATTENTION, BIAS, d, m->delta.value_heads, 1)                                       \
   X (DELTA_DECAY, 46, "delta_decay", DELTA, ATTENTION, GAIN, d, m->delta.value_heads, 1)                                     \
+  X (SSM_CONV, 51, "ssm_conv", SSM, ATTENTION, TABLE, s, plan_ssm_turned (&m->ssm), m->ssm.conv)                             \
+  X (SSM_CONV_BIAS, 52, "ssm_conv_bias", SSM, ATTENTION, BIAS, s, plan_ssm_turned (&m->ssm), 1)                              \
+  X (SSM_STEP, 53, "ssm_step", SSM, ATTENTION, BIAS, s, m->ssm.heads, 1)                                                     \
+  X (SSM_DECAY, 54, "ssm_decay", SSM, ATTENTION, GAIN, s, m->ssm.heads, 1)                                                   \
+  X (SSM_SKIP, 55, "ssm_skip", SSM, ATTENTION, GAIN, s, m->ssm.heads, 1)                                                     \
   X (PROJ, 3, "proj", ATTN, ATTENTION, LINEAR, 1, h, v)                                                                      \
   X (PROJ_BIAS, 21, "proj_bias", ATTN, ATTENTION, BIAS, m->proj_bias, h, 1)                                                  \
-  X (ATTENTION_NORM, 1, "attention_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                       \
-  X (ATTENTION_NORM_BIAS, 10, "attention_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                 \
+  X (ATTENTION_NORM, 1, "attention_norm", MIXER, NORMS, GAIN, 1, h, 1)                                                       \
+  X (ATTENTION_NORM_BIAS, 10, "attention_norm_bias", MIXER, NORMS, BIAS, m->norm_bias, h, 1)                                 \
   X (QKV, 2, "qkv", ATTN, ATTENTION, LINEAR, !mla, gate + q + 2 * kv, h)                                                     \
   X (QKV_BIAS, 11, "qkv_bias", ATTN, ATTENTION, BIAS, m->qkv_bias, gate + q + 2 * kv, 1)                                     \
   X (Q_NORM, 12, "q_norm", ATTN, NORMS, GAIN, m->qk_norm != PLAN_QK_NORM_OFF,                                                \
@@ -58,10 +65,13 @@
   X (DELTA_CONV, 48, "delta_conv", DELTA, ATTENTION, TABLE, d, plan_delta_turned (&m->delta), m->delta.conv)                 \
   X (DELTA_NORM, 49, "delta_norm", DELTA, NORMS, GAIN, d, m->delta.value_dim, 1)                                             \
   X (DELTA_OUT, 50, "delta_out", DELTA, ATTENTION, LINEAR, d, h, plan_delta_values (&m->delta))                              \
-  X (ATTENTION_POST_NORM, 22, "attention_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                \
+  X (SSM_IN, 56, "ssm_in", SSM, ATTENTION, LINEAR, s, plan_ssm_projected (&m->ssm), h)                                       \
+  X (SSM_NORM, 57, "ssm_norm", SSM, NORMS, GAIN, s, plan_ssm_inner (&m->ssm), 1)                                             \
+  X (SSM_OUT, 58, "ssm_out", SSM, ATTENTION, LINEAR, s, h, plan_ssm_inner (&m->ssm))                                         \
+  X (ATTENTION_POST_NORM, 22, "attention_post_norm", MIXER, NORMS, GAIN, m->post_norms, h, 1)                                \
   X (SINKS, 39, "sinks", ATTN, ATTENTION, BIAS, m->sinks, m->heads, 1)                                                       \
-  X (MLP_NORM, 4, "mlp_norm", LAYER, NORMS, GAIN, !m->shared_norm, h, 1)                                                     \
-  X (MLP_NORM_BIAS, 23, "mlp_norm_bias", LAYER, NORMS, BIAS, m->norm_bias && !m->shared_norm, h, 1)                          \
+  X (MLP_NORM, 4, "mlp_norm", FFN, NORMS, GAIN, !m->shared_norm, h, 1)                                                       \
+  X (MLP_NORM_BIAS, 23, "mlp_norm_bias", FFN, NORMS, BIAS, m->norm_bias && !m->shared_norm, h, 1)                            \
   X (GATE_UP, 5, "gate_up", DENSE, MLP, LINEAR, 1, up * m->ffn, h)                                                           \
   X (GATE_UP_BIAS, 24, "gate_up_bias", DENSE, MLP, BIAS, m->mlp_bias, up * m->ffn, 1)                                        \
   X (DOWN, 6, "down", DENSE, MLP, LINEAR, 1, h, m->ffn)                                                                      \
@@ -77,7 +87,7 @@
   X (SHARED_GATE_UP, 30, "shared_gate_up", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, up * m->shared_ffn, h)            \
   X (SHARED_DOWN, 31, "shared_down", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, h, m->shared_ffn)                       \
   X (SHARED_GATE, 32, "shared_gate", MOE, SHARED_EXPERTS, TABLE, m->shared_gate, 1, h)                                       \
-  X (MLP_POST_NORM, 33, "mlp_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                            \
+  X (MLP_POST_NORM, 33, "mlp_post_norm", FFN, NORMS, GAIN, m->post_norms, h, 1)                                              \
   X (FINAL_NORM, 7, "final_norm", OUTER, NORMS, GAIN, 1, h, 1)                                                               \
   X (FINAL_NORM_BIAS, 34, "final_norm_bias", OUTER, NORMS, BIAS, m->norm_bias, h, 1)                                         \
   X (OUTPUT, 8, "output", OUTER, OUTPUT, TABLE, !m->tied_embeddings, vocab, h)                                               \

@@ -6,6 +6,8 @@
 
 #include "planner/plan/rules-private.h"
 
+#include <string.h>
+
 static gboolean
 is_megatron_fsdp (const PlanFacts *f)
 {
@@ -83,10 +85,12 @@ static gboolean
 tp_does_not_divide (const PlanFacts *f)
 {
   const gint64 tp = f->value[PLAN_TP];
-  const gboolean has_dense = plan_model_moe_layers (f->model) < f->model->layers;
+  const gboolean has_dense = *f->model->pattern.of
+                                 ? strchr (f->model->pattern.of, PLAN_LETTER_MLP) != NULL
+                                 : plan_model_moe_layers (f->model) < f->model->layers;
   return f->model->heads % tp != 0 || f->model->kv_heads % tp != 0
-         || f->model->delta.key_heads % tp != 0 || (has_dense && f->model->ffn % tp != 0)
-         || f->model->shared_ffn % tp != 0;
+         || f->model->delta.key_heads % tp != 0 || f->model->ssm.groups % tp != 0
+         || (has_dense && f->model->ffn % tp != 0) || f->model->shared_ffn % tp != 0;
 }
 
 static gboolean
@@ -439,7 +443,9 @@ shapes_not_aligned (const PlanFacts *f)
          || is_unaligned (f->model->heads * f->model->head_dim / tp, multiple)
          || is_unaligned (f->model->kv_heads * f->model->head_dim / tp, multiple)
          || is_unaligned (plan_delta_projected (&f->model->delta) / tp, multiple)
-         || is_unaligned (plan_delta_values (&f->model->delta) / tp, multiple);
+         || is_unaligned (plan_delta_values (&f->model->delta) / tp, multiple)
+         || is_unaligned (plan_ssm_projected (&f->model->ssm) / tp, multiple)
+         || is_unaligned (plan_ssm_inner (&f->model->ssm) / tp, multiple);
 }
 
 /* clang-format off */
@@ -454,7 +460,7 @@ static const PlanRuleEntry rules[] = {
   { { "gbs-divides", "gbs must be a multiple of mbs x the data-parallel size (devices / tp / cp / pp), so that every "
       "rank runs whole micro batches", "Megatron-LM num_microbatches_calculator.py", PLAN_ERROR_INVALID },
     gbs_does_not_divide, PLAN_ADD_BATCHES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP), PLAN_OF_BLOCKS },
-  { { "tp-divides-model", "tp must divide heads, kv_heads, and ffn, shared_ffn and delta_key_heads where layers have them: it splits these",
+  { { "tp-divides-model", "tp must divide heads, kv_heads, and ffn, shared_ffn, delta_key_heads and ssm_groups where layers have them: it splits these",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     tp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP), PLAN_OF_BLOCKS },
   { { "sp-needs-tp", "sp=on needs tp above 1: it splits over the tensor-parallel group",
@@ -542,7 +548,7 @@ static const PlanRuleEntry rules[] = {
       "columns are needed at once", "Megatron-LM PR #4181", PLAN_ERROR_INVALID },
     mxfp8_selective_per_unit, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_FINE_GRAINED), PLAN_OF_BLOCKS },
 
-  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v and of the delta rule's projections / tp and the "
+  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v and of the delta rule's and state spaces' projections / tp and the "
       "tokens of a micro batch to be multiples of 16 (mxfp8: 32)",
       "Transformer Engine utils.py, assert_dim_for_fp8_exec", PLAN_ERROR_INVALID },
     shapes_not_aligned, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_MBS, PLAN_SEQ, PLAN_TP, PLAN_CP), PLAN_OF_BLOCKS },

@@ -323,6 +323,34 @@ computes_block_otherwise (const PlanFacts *f)
              || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
 }
 
+/* Layers by a pattern: our own runtime has no kernels of state spaces, and how torchtitan or
+ * nanotron would run them was not read. */
+static gboolean
+has_pattern_elsewhere (const PlanFacts *f)
+{
+  return *f->model->pattern.of && !is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+         && !is_stack (f, PLAN_STACK_MEGATRON);
+}
+
+/* What is not modelled of layers by a pattern. With context parallelism Megatron-LM sends heads in
+ * place of tokens (mamba_context_parallel.py); where computing is deterministic kernels take other
+ * paths; documents begin states anew (seq_idx). Interleaved stages and layers offloaded or computed
+ * beside each other count on layers that are alike. */
+static gboolean
+computes_pattern_otherwise (const PlanFacts *f)
+{
+  const gboolean is_known = IS (f, COMPUTE, BF16) || IS (f, COMPUTE, FP8_DELAYED)
+                            || IS (f, COMPUTE, FP8_TENSORWISE) || IS (f, COMPUTE, FP8_BLOCKWISE)
+                            || IS (f, COMPUTE, MXFP8);
+  return *f->model->pattern.of
+         && (!is_known || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, DOUBLE_BUFFER, OFF)
+             || !IS (f, TP_OVERLAP, NONE) || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN)
+             || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
+             || f->value[PLAN_VPP] > 1 || f->value[PLAN_DOC_TOKENS] > 0
+             || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0);
+}
+
 static gboolean
 computes_delta_otherwise (const PlanFacts *f)
 {
@@ -377,6 +405,15 @@ static const PlanRuleEntry rules[] = {
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP,
       PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_BREAKS_BLOCKS (computes_block_otherwise) },
+  { { "not-built-yet-pattern", "models whose layers follow a pattern, with state spaces (Mamba-2) among them, are planned for "
+      "stack=megatron-fsdp and stack=megatron by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_pattern_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+  { { "not-built-yet-with-pattern", "models whose layers follow a pattern are modelled with compute=bf16, fp8-delayed, fp8-tensorwise, "
+      "fp8-blockwise and mxfp8, param_gather=compute, cp=1, vpp=1, doc_tokens=0, deterministic=off, double_buffer=off, tp_overlap=none, "
+      "cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    computes_pattern_otherwise, PLAN_ADD_NAME,
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_VPP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER,
+      PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -344,6 +344,52 @@
       (dweight, writes, dim), (dout, reads, rows * heads * dim), (in, reads, rows * heads * dim), \
       (gate, reads, rows * heads * dim), (normed, reads, rows * heads * dim), \
       (rstd, reads, rows * heads), (weight, reads, dim), (work, scratch, 0, SUMS, dim))) \
+  X (SSM_CONV, "ssm_conv", COMPUTE, ELEMENT, ACTIVATION, \
+     "some of a row's columns summed over the last `width` tokens with weights of their own, and a " \
+     "bias, then silu", \
+     (rows, cols, width), 0, \
+     ((out, writes, rows * cols), (in, reads, rows * cols), (weight, reads, cols * width), \
+      (bias, reads, cols))) \
+  X (SSM_CONV_BWD, "ssm_conv_bwd", COMPUTE, ELEMENT, NORM_BWD, \
+     "its gradients; din is a part of a wider row's", \
+     (rows, cols, width), 0, \
+     ((din, updates, rows * cols), (dweight, writes, cols * width), (dbias, writes, cols), \
+      (dout, reads, rows * cols), (in, reads, rows * cols), (weight, reads, cols * width), \
+      (bias, reads, cols))) \
+  X (SSM_SCAN, "ssm_scan", COMPUTE, ATTENTION, SSM, \
+     "a state per head that decays and takes up each token's x by B, read by C, then times silu of a " \
+     "gate; in chunks of 128 tokens, and `work` holds the states between them", \
+     (batch, seq, heads, head_dim, groups, state, room), \
+     2.0 * batch * seq * (128.0 * groups * state + heads * head_dim * (64 + 2.0 * state)), \
+     ((out, writes, batch * seq * heads * head_dim), \
+      (ungated, writes, batch * seq * heads * head_dim), \
+      (in, reads, batch * seq * (heads * head_dim + 2 * groups * state)), \
+      (gate, reads, batch * seq * heads * (head_dim + 1)), (step, reads, heads), \
+      (decay, reads, heads), (skip, reads, heads), (work, writes, room))) \
+  X (SSM_SCAN_BWD, "ssm_scan_bwd", COMPUTE, ATTENTION, SSM, \
+     "its gradients; states are made again, and dgate is as wide as the projection, to a part of " \
+     "which another op adds", \
+     (batch, seq, heads, head_dim, groups, state, room), \
+     2.0 * batch * seq * (3 * 128.0 * groups * state + heads * head_dim * (192 + 5.0 * state)), \
+     ((din, writes, batch * seq * (heads * head_dim + 2 * groups * state)), \
+      (dgate, writes, batch * seq * (heads * (2 * head_dim + 1) + 2 * groups * state)), \
+      (dstep, writes, heads), (ddecay, writes, heads), (dskip, writes, heads), \
+      (dout, reads, batch * seq * heads * head_dim), \
+      (ungated, reads, batch * seq * heads * head_dim), \
+      (in, reads, batch * seq * (heads * head_dim + 2 * groups * state)), \
+      (gate, reads, batch * seq * heads * (head_dim + 1)), (step, reads, heads), \
+      (decay, reads, heads), (skip, reads, heads), (work, writes, room))) \
+  X (GROUP_NORM, "group_norm", COMPUTE, ELEMENT, NORM, \
+     "root-mean-square norm of every group of a row's columns, with weights", \
+     (rows, groups, dim), 0, \
+     ((out, writes, rows * groups * dim), (rstd, writes, rows * groups), \
+      (in, reads, rows * groups * dim), (weight, reads, groups * dim))) \
+  X (GROUP_NORM_BWD, "group_norm_bwd", COMPUTE, ELEMENT, NORM_BWD, "its gradients", \
+     (rows, groups, dim), 0, \
+     ((din, writes, rows * groups * dim), (dweight, writes, groups * dim), \
+      (dout, reads, rows * groups * dim), (in, reads, rows * groups * dim), \
+      (rstd, reads, rows * groups), (weight, reads, groups * dim), \
+      (work, scratch, 0, SUMS, groups * dim))) \
   X (SWIGLU, "swiglu", COMPUTE, ELEMENT, ACTIVATION, "silu(gate) * up; in is [rows, 2 cols]", \
      (rows, cols), 0, \
      ((out, writes, rows * cols), (in, reads, 2 * rows * cols), (amax, may_update, 1))) \
@@ -590,6 +636,7 @@
   X (PRODUCT, "product") \
   X (ATTENTION, "attention") \
   X (DELTA, "delta") /* the gated delta rule */ \
+  X (SSM, "ssm")     /* the scan of a state space */ \
   X (COLLECTIVE, "collective") \
   X (HOST_COPY, "copy")           /* over the link to the host */ \
   X (HOST_OPTIMIZER, "optimizer") /* by the host */ \

@@ -47,6 +47,21 @@ find (const PlanModel *model, guint product, PlanTensorRole *out_weight)
   return n;
 }
 
+/* A state space's products have the places of attention's, which its layer has not. */
+static PlanTensorRole
+in_place_of (PlanTensorRole weight)
+{
+  switch ((int)weight)
+    {
+    case PLAN_TENSOR_SSM_IN:
+      return PLAN_TENSOR_QKV;
+    case PLAN_TENSOR_SSM_OUT:
+      return PLAN_TENSOR_PROJ;
+    default:
+      return weight;
+    }
+}
+
 guint
 plan_quantizer_products (const PlanModel *model)
 {
@@ -72,8 +87,9 @@ plan_quantizers_of_layer (const PlanModel *model)
 guint
 plan_quantizer_of (const PlanModel *model, PlanTensorRole weight, PlanQuantizer site)
 {
+  const PlanTensorRole placed = in_place_of (weight);
   guint product = 0;
-  while (plan_quantizer_weight (model, product) != weight)
+  while (plan_quantizer_weight (model, product) != placed)
     product++;
   return product * PLAN_QUANTIZERS_OF_PRODUCT + site;
 }

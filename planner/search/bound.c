@@ -364,17 +364,6 @@ typedef struct
   guint64 most;     /* peak of gradient buckets and the layer's own kept activations, in bytes */
 } Unit;
 
-/* The bucket of those weights of a layer that belong to no expert. */
-static PlanBucketKind
-main_bucket (const PlanCase *of, guint kind)
-{
-  if (plan_layout_has (&of->layout, PLAN_BUCKET_DELTA) && kind & PLAN_LAYER_DELTA)
-    return PLAN_BUCKET_DELTA;
-  return plan_layout_has (&of->layout, PLAN_BUCKET_DENSE) && !(kind & PLAN_LAYER_EXPERTS)
-             ? PLAN_BUCKET_DENSE
-             : PLAN_BUCKET_LAYER;
-}
-
 /* Adds a bucket to a layer's unit, if it is sharded. Returns the bytes of its gradients. */
 static guint64
 add_bucket (const PlanCase *of, PlanBucketKind kind, Unit *unit)
@@ -399,7 +388,7 @@ static Unit
 unit_of_kind (const PlanCase *of, guint kind)
 {
   const PlanLayerGraph *net = &of->graphs.of[kind];
-  const PlanBucketKind main = main_bucket (of, kind);
+  const PlanBucketKind main = plan_layout_main (&of->layout, kind);
   Unit unit = { 0 };
   const guint64 main_bytes = add_bucket (of, main, &unit);
   const guint64 expert_bytes
@@ -425,7 +414,8 @@ units_ahead (const PlanCase *of, gint64 unit)
   const gint64 *value = of->plan.value;
   const gint64 limit = plan_layout_comm_unit (&of->layout, of->stack, &of->plan) / 2;
   const gint64 elements
-      = (gint64)(MAX (b[PLAN_BUCKET_LAYER].padded, b[PLAN_BUCKET_DELTA].padded)
+      = (gint64)(MAX (MAX (b[PLAN_BUCKET_LAYER].padded, b[PLAN_BUCKET_RECURRENT].padded),
+                      b[PLAN_BUCKET_ATTENTION].padded)
                  + b[PLAN_BUCKET_PLAIN].padded
                  + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1 ? b[PLAN_BUCKET_EXPERTS].padded
                                                                   : 0));

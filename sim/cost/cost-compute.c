@@ -5,6 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/model/delta.h"
+#include "planner/model/ssm.h"
 #include "planner/schedule/scratch.h"
 #include "sim/cost/cost-private.h"
 
@@ -418,6 +419,43 @@ delta_time (const SimCostInput *input, const PlanOp *op, GError **error)
       sim_cost_traffic (input, op));
 }
 
+/* Bytes by which several sequences are brought from the order in which products have tokens into
+ * that of the scan, and back (mamba_mixer.py, rearrange). */
+static double
+turned_bytes (const PlanOp *op)
+{
+  const gint64 *d = op->dims;
+  const gint64 rows = d[PLAN_DIM_SSM_SCAN_batch] * d[PLAN_DIM_SSM_SCAN_seq];
+  const PlanSsm m = { .heads = d[PLAN_DIM_SSM_SCAN_heads],
+                      .head_dim = d[PLAN_DIM_SSM_SCAN_head_dim],
+                      .groups = d[PLAN_DIM_SSM_SCAN_groups],
+                      .state = d[PLAN_DIM_SSM_SCAN_state] };
+  return d[PLAN_DIM_SSM_SCAN_batch] > 1
+             ? 4.0 * (double)(rows * (plan_ssm_projected (&m) + plan_ssm_inner (&m)))
+             : 0;
+}
+
+/* The time of a state space's scan: of its products, and of what its kernels move between them,
+ * which is written and read again. */
+static SimTime
+ssm_time (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  const gboolean is_bwd = op->kind == PLAN_OP_SSM_SCAN_BWD;
+  const guint in = is_bwd ? PLAN_REF_SSM_SCAN_BWD_in : PLAN_REF_SSM_SCAN_in;
+  const guint work = is_bwd ? PLAN_REF_SSM_SCAN_BWD_work : PLAN_REF_SSM_SCAN_work;
+  const double bits = plan_dtype_bits (operand (input, op, work)->dtype);
+  const double bytes = sim_cost_traffic (input, op)
+                       + (double)op->dims[PLAN_DIM_SSM_SCAN_room] * bits / 8 + turned_bytes (op);
+  double unused;
+  const double peak = peak_of (input, operand (input, op, in)->dtype, &unused, error);
+  if (peak <= 0)
+    return (SimTime){ .seconds = -1 };
+  return time_by_curve (input,
+                        plan_op_flops (op) / (peak * sim_cost_param (input, SIM_PARAM_SSM))
+                            + memory_seconds (input, bytes, SIM_PARAM_TRAFFIC_COPY),
+                        bytes);
+}
+
 /* How many times an op moves its operands. A cross entropy that keeps a second image of the logits
  * goes over them several times. Gradients that are clipped in place are read again and written
  * after their norm is known. */
@@ -486,6 +524,8 @@ sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
       return attention_time (input, op, error);
     case PLAN_COST_DELTA:
       return delta_time (input, op, error);
+    case PLAN_COST_SSM:
+      return ssm_time (input, op, error);
     case PLAN_COST_HOST_COPY: /* processors have one memory, within which it is a plain copy */
       return input->cluster->kind == PLAN_DEVICE_CPU
                  ? traffic_time (input, op, SIM_PARAM_TRAFFIC_COPY)

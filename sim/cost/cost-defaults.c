@@ -102,6 +102,11 @@ static const struct
                                  "over 512 chunks; Ampere assumed" },
   [SIM_PARAM_DELTA_BWD_CHUNK_NS]
   = { { 3670, 3670, 4320, 0 }, "the same, backward, of 4 heads; Ampere assumed" },
+  [SIM_PARAM_SSM] = { { 0.136, 0.136, 0.067, 0.20 },
+                      "its largest kernel on H800: 134 of 989 TFLOP/s with states of 128 "
+                      "(tile-ai/tilelang be9c08f6 "
+                      "benchmark/mamba2); all else assumed: backward as forward, Blackwell's "
+                      "processors as Hopper's" },
   [SIM_PARAM_TRAFFIC_COPY]
   = { { 0.90, 0.90, 0.90, 0.40 }, "device copy on H200: 4.3 of 4.8 TB/s; CPU " LOOPS },
   [SIM_PARAM_TRAFFIC_TRANSPOSE] = { { 0.75, 0.75, 0.75, 0.40 }, "assumed: through shared memory" },

@@ -111,9 +111,14 @@ ops_of (PlanStackOps ops, gboolean is_backward)
 /* Ops of the gated delta rule that are one here, less one, as counted in flash-linear-attention at
  * bc3b101d (ops/gated_delta_rule/chunk.py, modules/conv/triton/ops.py): sums of decays, triangles
  * and their inverses, w and u, states, outputs; backwards w, u and states again, then gradients of
- * values, of states, of queries and keys with two sums, of w and u, and sums of decays. */
+ * values, of states, of queries and keys with two sums, of w and u, and sums of decays. Of a state
+ * space the same in mamba_ssm at e9594ce1 (ops/triton/ssd_combined.py): what -exp (A) takes, sums
+ * of decays, states, their passing, products of C and B, and the scan; backwards all but the last
+ * again on a copy of the steps, then gradients of the gate, of states, their passing, of x, B and C
+ * with their splits' sums, of products and what they are made of, of decays with four ops that sum
+ * them in reverse and three that add them up, of the steps, and of -exp (A). */
 static gint64
-further_of_delta (PlanOpKind kind)
+further_of_mixer (PlanOpKind kind)
 {
   switch ((int)kind)
     {
@@ -121,6 +126,12 @@ further_of_delta (PlanOpKind kind)
       return 4;
     case PLAN_OP_DELTA_RULE_BWD:
       return 9;
+    case PLAN_OP_SSM_SCAN:
+      return 7;
+    case PLAN_OP_SSM_SCAN_BWD:
+      return 27;
+    case PLAN_OP_SSM_CONV_BWD: /* a copy of its input's gradient */
+      return 1;
     case PLAN_OP_DELTA_CONV_BWD: /* what silu read again, and the sum of parts of the weights' */
       return 2;
     default:
@@ -134,7 +145,7 @@ sim_cost_further_ops (const SimCostInput *input, const PlanOp *op)
   const PlanStackRouting *routing = &input->stack->host.routing;
   const gboolean is_backward = op->kind == PLAN_OP_ROUTE_BWD;
   if ((op->kind != PLAN_OP_ROUTE && !is_backward) || !input->model || !input->plan)
-    return further_of_delta (op->kind);
+    return further_of_mixer (op->kind);
   const gint64 *plan = input->plan->value;
   const gboolean is_softmax = input->model->router_score == PLAN_ROUTER_SOFTMAX;
   gint64 ops = -1; /* the op itself */

@@ -45,6 +45,8 @@ G_BEGIN_DECLS
   X (DELTA_CHUNK_NS, "delta.chunk_ns", "ns", \
      "from one chunk's state to the next one's, forward, in which other heads go beside") \
   X (DELTA_BWD_CHUNK_NS, "delta_bwd.chunk_ns", "ns", "the same, backward") \
+  X (SSM, "ssm", "", \
+     "share of the bf16 rate of a state space's scan, both passes, beside its traffic") \
   X (TRAFFIC_COPY, "traffic.copy", "", "share of the memory bandwidth: copies, casts, sums") \
   X (TRAFFIC_TRANSPOSE, "traffic.transpose", "", "transposing copies, quantising ones too") \
   X (TRAFFIC_QUANTIZE, "traffic.quantize", "", "quantising copies without a transpose") \

@@ -15,6 +15,7 @@ kept_of (PlanOpKind kind)
       return SIM_PARAM_PRODUCT_SUSTAINED;
     case PLAN_COST_ATTENTION:
     case PLAN_COST_DELTA:
+    case PLAN_COST_SSM:
       return SIM_PARAM_TIMED_ATTENTION;
     case PLAN_COST_COLLECTIVE:
       return SIM_PARAM_TIMED_COLLECTIVE;

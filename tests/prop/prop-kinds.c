@@ -7,6 +7,7 @@
 #include "planner/lower/lower.h"
 #include "planner/plan/stack.h"
 #include "tests/case.h"
+#include "tests/prop/count-kinds.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -40,16 +41,6 @@ START_TEST (schedules_pass_their_check)
   test_case_clear (&c);
 }
 END_TEST
-
-/* Counts the layers with experts; a multi-token-prediction module contains one. */
-static gint64
-count_moe (const PlanModel *m)
-{
-  gint64 n = m->mtp;
-  for (gint64 i = 0; i < m->layers; i++)
-    n += i >= m->dense_layers && (i + 1) % m->moe_every == 0;
-  return n;
-}
 
 /* Elements that this rank sends in a step's exchanges among groups of that name; `ranks` is how
  * many times the elements of one op count. */
@@ -486,40 +477,6 @@ START_TEST (tokens_are_sent_once)
 }
 END_TEST
 
-/* Layers of linear attention: all but the last of every so many. */
-static gint64
-count_linear (const PlanModel *m)
-{
-  return m->delta.attn_every > 0 ? m->layers - m->layers / m->delta.attn_every : 0;
-}
-
-/* Multiply-adds of a token in the layers' GEMMs: the elements of the weights that it uses. */
-static double
-work_by_tensors (const PlanModel *m)
-{
-  const double h = (double)m->hidden, f = 3 * h;
-  const double latent
-      = (double)(m->q_lora > 0 ? m->q_lora * m->hidden + m->q_lora * m->heads * m->head_dim
-                               : m->hidden * m->heads * m->head_dim)
-        + h * (double)(m->kv_lora + m->rope_dim)
-        + (double)(m->kv_lora * m->heads * (m->nope_dim + m->v_dim))
-        + h * (double)(m->heads * m->v_dim);
-  const gint64 gates = m->attn_gate ? m->heads : 0;
-  const double grouped = h * (double)((2 * m->heads + gates + 2 * m->kv_heads) * m->head_dim);
-  const PlanDelta *d = &m->delta;
-  const double linear = h
-                        * (double)(2 * d->key_heads * d->key_dim + 3 * d->value_heads * d->value_dim
-                                   + 2 * d->value_heads);
-  const double n_linear = (double)count_linear (m);
-  const double moe = (double)count_moe (m), dense = (double)(m->layers + m->mtp) - moe;
-  return n_linear * linear
-         + ((double)(m->layers + m->mtp) - n_linear) * (m->kv_lora > 0 ? latent : grouped)
-         + (double)m->mtp * 2 * h * h + dense * f * (double)m->ffn
-         + moe
-               * (f * (double)(m->topk * m->expert_ffn + m->shared_ffn)
-                  + h * (double)(m->experts + (m->shared_gate ? 1 : 0)));
-}
-
 /* Without recompute and with balanced experts, the FLOPs of a step's GEMMs are three times those of
  * a forward pass over its tokens. */
 START_TEST (products_are_those_of_the_model)
@@ -571,7 +528,7 @@ START_TEST (resting_moments_are_sharded_over_their_ranks)
   const gint64 biases = c.model->expert_bias ? 2 * ffn + hidden : 0;
   const double expert = (double)count_moe (c.model) * (double)c.model->experts
                         / (double)(value[PLAN_EP] * value[PLAN_ETP])
-                        * (double)(3 * hidden * ffn + biases);
+                        * (double)((c.model->gated ? 3 : 2) * hidden * ffn + biases);
   double moments = 0, of_experts_moments = 0;
   for (guint i = 0; i < plan_schedule_n_buffers (c.schedule); i++)
     {
@@ -580,14 +537,18 @@ START_TEST (resting_moments_are_sharded_over_their_ranks)
         continue;
       const gboolean is_expert = strcmp (buffer->name, "exp_avg.experts") == 0;
       const gint64 moe = count_moe (c.model), linear = count_linear (c.model);
-      const double units = is_expert                                     ? (double)moe
-                           : strcmp (buffer->name, "exp_avg.delta") == 0 ? (double)linear
-                           : strcmp (buffer->name, "exp_avg.plain") == 0 ? (double)moe
-                           : strcmp (buffer->name, "exp_avg.layer") == 0
-                               ? (double)(linear == moe ? moe : moe - linear)
-                           : strcmp (buffer->name, "exp_avg.dense") == 0
-                               ? (double)(c.model->layers + c.model->mtp - moe)
-                               : 1;
+      const double units
+          = is_expert                                         ? (double)moe
+            : strcmp (buffer->name, "exp_avg.recurrent") == 0 ? (double)linear
+            : strcmp (buffer->name, "exp_avg.attention") == 0 ? (double)count_letter (c.model, '*')
+            : strcmp (buffer->name, "exp_avg.plain") == 0     ? (double)moe
+            : strcmp (buffer->name, "exp_avg.layer") == 0
+                ? (double)(linear == moe || *c.model->pattern.of ? moe : moe - linear)
+            : strcmp (buffer->name, "exp_avg.dense") == 0 && *c.model->pattern.of
+                ? (double)count_letter (c.model, '-')
+            : strcmp (buffer->name, "exp_avg.dense") == 0
+                ? (double)(c.model->layers + c.model->mtp - moe)
+                : 1;
       moments += units * (double)buffer->elements;
       of_experts_moments += is_expert ? units * (double)buffer->elements : 0;
     }

@@ -36,6 +36,8 @@ random_value (GRand *rand, const PlanModelKey *key)
       }
     case PLAN_MODEL_KEY_LIST:
       return g_strdup (g_rand_boolean (rand) ? "1.5" : "");
+    case PLAN_MODEL_KEY_PATTERN:
+      return g_strdup ("M*-");
     case PLAN_MODEL_KEY_FLAG:
     case PLAN_MODEL_KEY_WORD:
       break;
@@ -47,6 +49,14 @@ random_value (GRand *rand, const PlanModelKey *key)
 /* A family, its dimensions and a few properties that may or may not go together. There are more
  * layers than the three that are dense in deepseek_v3, and heads of latent attention are as wide as
  * the family's nope_dim and rope_dim together. */
+static void
+append_pattern (GString *spec, GRand *rand, gint64 layers)
+{
+  g_string_append (spec, ",pattern=M");
+  for (gint64 i = 1; i < layers; i++)
+    g_string_append_c (spec, "MM*--"[g_rand_int_range (rand, 0, 5)]);
+}
+
 static char *
 random_spec (GRand *rand)
 {
@@ -59,15 +69,18 @@ random_spec (GRand *rand)
   guint n;
   const PlanModelKey *keys = plan_model_keys (&n);
   GString *spec = g_string_new (NULL);
+  const gint64 layers = up_to (rand, 100) + 3;
   g_string_printf (spec,
                    "layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,"
                    "max_seq=%d,family=%s",
-                   (int)up_to (rand, 100) + 3, (int)up_to (rand, 20000), (int)up_to (rand, 60000),
-                   (int)heads, (int)(is_latent ? heads : kv_heads),
+                   (int)layers, (int)up_to (rand, 20000), (int)up_to (rand, 60000), (int)heads,
+                   (int)(is_latent ? heads : kv_heads),
                    !is_latent                ? 2 * (int)up_to (rand, 128)
                    : strstr (family, "lite") ? 256
                                              : 192,
                    (int)up_to (rand, 200000), (int)up_to (rand, 1000000), family);
+  if (g_str_equal (family, "nemotron_h"))
+    append_pattern (spec, rand, layers);
   guint first = 8; /* the keys before it are those above */
   for (gint64 changes = up_to (rand, 5) - 1; changes > 0 && first < n; changes--)
     {
@@ -78,6 +91,26 @@ random_spec (GRand *rand)
   return g_string_free (spec, FALSE);
 }
 
+/* The same of layers by a pattern, letter by letter. A state space's width counts as twice the
+ * model's, and its scan as seven FLOPs for each column and state. */
+static void
+assert_flops_of_pattern (const PlanModel *m, int seed)
+{
+  const double h = (double)m->hidden, head_dim = (double)m->head_dim, heads = (double)m->heads;
+  const double shared = 2.0 * (double)(m->ssm.groups * m->ssm.state) + (double)m->ssm.heads;
+  double work = h * (double)m->vocab;
+  for (gint64 i = 0; i < m->layers; i++)
+    work += m->pattern.of[i] == 'M'
+                ? h * (4 * h + shared) + 7 * h * (double)m->ssm.state + 2 * h * h
+            : m->pattern.of[i] == '*'
+                ? h * head_dim * 2 * (heads + (double)m->kv_heads) + heads * head_dim
+                : (m->gated ? 3 : 2) * h * (double)m->ffn;
+  ck_assert_double_eq_tol (plan_model_flops_per_token (m, 1, m->vocab) / (6 * work), 1, 1e-12);
+  ck_assert_msg (plan_model_flops_per_token (m, 2, m->vocab) > 6 * work
+                     || !strchr (m->pattern.of, '*'),
+                 "seed %d", seed);
+}
+
 /* FLOPs of a sequence of one token: 2 forwards and 4 backwards for every weight that multiplies it,
  * and for every element of its query, in attention to itself. The gate of shared experts is not
  * counted, and neither are decays, but the products of the delta rule. Latent attention and modules
@@ -85,6 +118,11 @@ random_spec (GRand *rand)
 static void
 assert_flops (const PlanModel *m, const guint64 *parts, int seed)
 {
+  if (*m->pattern.of)
+    {
+      assert_flops_of_pattern (m, seed);
+      return;
+    }
   PlanTensor gate = plan_model_tensor (m, PLAN_TENSOR_SHARED_GATE, 0);
   const guint64 gates = plan_model_numel (&gate) * (guint64)plan_model_moe_layers (m);
   const guint64 experts

@@ -563,6 +563,40 @@ gated_delta (File *f)
   return sum;
 }
 
+/* Nemotron-H: a letter per layer, each of which has a norm. Experts and MLPs have two matrices. */
+static gint64
+nemotron_h (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gint64 groups = put_some (f, "n_groups", 4);
+  const gint64 heads = groups * up_to (f->rand, 4);
+  put (f, "mamba_num_heads", heads);
+  const gint64 inner = heads * put_some (f, "mamba_head_dim", 20);
+  const gint64 shared = 2 * groups * put_some (f, "ssm_state_size", 20);
+  const gint64 kernel = put_some (f, "conv_kernel", 5), n = put_some (f, "n_routed_experts", 20);
+  const gint64 ffn = put_some (f, "moe_intermediate_size", 40);
+  const gint64 of_shared = put_some (f, "moe_shared_expert_intermediate_size", 40);
+  put (f, "num_experts_per_tok", 1);
+  const gint64 mamba = linear (f->h, 2 * inner + shared + heads, FALSE)
+                       + (inner + shared) * (kernel + 1) + 3 * heads + inner
+                       + linear (inner, f->h, FALSE);
+  const gint64 moe = linear (f->h, n, FALSE) + n + 2 * f->h * (n * ffn + of_shared);
+  gint64 sum = causal_lm (f, f->h, f->h, put_flag (f, "tie_word_embeddings"));
+  g_string_append (f->config, ", \"hybrid_override_pattern\": \"");
+  for (gint64 i = 0; i < f->layers; i++)
+    {
+      const char letter = i == 0 ? 'M' : "M*-E"[g_rand_int_range (f->rand, 0, 4)];
+      g_string_append_c (f->config, letter);
+      sum += letter == 'M'   ? mamba
+             : letter == '*' ? gqa (f, FALSE, FALSE)
+             : letter == '-' ? 2 * f->h * f->ffn
+                             : moe;
+    }
+  g_string_append (f->config, "\"");
+  return sum;
+}
+
 static gint64
 dots1 (File *f)
 {
@@ -623,6 +657,7 @@ static const struct
   { "qwen3_next", gated_delta },
   { "qwen3_5_text", gated_delta },
   { "qwen3_5_moe_text", gated_delta },
+  { "nemotron_h", nemotron_h },
 };
 
 START_TEST (config_counts_as_transformers_would)

@@ -12,10 +12,39 @@ one_of (GRand *rand, const gint64 *values, guint n)
 #define ONE_OF(rand, ...) \
   one_of (rand, (const gint64[]){ __VA_ARGS__ }, G_N_ELEMENTS (((const gint64[]){ __VA_ARGS__ })))
 
+/* Layers by a pattern: the first are of each letter, so that experts are among them. */
+static PlanModel *
+random_pattern_model (GRand *rand)
+{
+  g_autoptr (GError) error = NULL;
+  const gint32 layers = g_rand_int_range (rand, 4, 12);
+  const int groups = (int)ONE_OF (rand, 2, 4);
+  g_autoptr (GString) spec = g_string_new ("family=nemotron_h,pattern=ME*");
+  for (gint32 i = 3; i < layers; i++)
+    g_string_append_c (spec, "ME*-"[g_rand_int_range (rand, 0, 4)]);
+  g_string_append_printf (
+      spec,
+      ",layers=%d,hidden=%d,ffn=%d,heads=8,kv_heads=%d,head_dim=64,vocab=%d,max_seq=512,"
+      "experts=%d,topk=%d,expert_ffn=%d,shared_ffn=%d,router_score=sigmoid,router_bias=%s,"
+      "ssm_heads=%d,ssm_head_dim=%d,ssm_groups=%d,ssm_state=%d",
+      layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
+      (int)ONE_OF (rand, 2, 4, 8), g_rand_int_range (rand, 100, 2000),
+      8 * g_rand_int_range (rand, 1, 4), g_rand_int_range (rand, 1, 5),
+      64 * g_rand_int_range (rand, 1, 5), (int)ONE_OF (rand, 0, 128),
+      g_rand_boolean (rand) ? "on" : "off", 64 * groups, (int)ONE_OF (rand, 32, 64), groups,
+      (int)ONE_OF (rand, 16, 64));
+  PlanModel *model = plan_model_new (spec->str, &error);
+  if (!model)
+    g_error ("%s: %s", spec->str, error->message);
+  return model;
+}
+
 PlanModel *
 random_expert_model (guint seed)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
+  if (seed % 10 == 6)
+    return random_pattern_model (rand);
   const gboolean is_latent = seed % 2;
   const gboolean is_delta = seed % 12 == 0;
   const gint64 every = g_rand_int_range (rand, 1, 4) == 3 && !is_delta ? 2 : 1;

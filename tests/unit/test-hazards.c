@@ -120,6 +120,8 @@ static const struct
   { QWEN, "dispatcher-is-a-library: ", "gbs=8 ep=8", FALSE },
   { "qwen3.5-4b", "delta-rule-is-a-library: ", "gbs=8", TRUE },
   { "qwen3-4b", "delta-rule-is-a-library: ", "gbs=8", FALSE },
+  { "nemotron-h-4b", "state-space-is-a-library: ", "gbs=8", TRUE },
+  { "qwen3-4b", "state-space-is-a-library: ", "gbs=8", FALSE },
   { QWEN, "experts-vary: ", "gbs=8", TRUE },
   { QWEN, "tokens-are-waited-for: ", "gbs=8 ep=8 stack=megatron strategy=optim", TRUE },
   { QWEN, "tokens-are-waited-for: ", "gbs=8 stack=megatron strategy=optim", FALSE },

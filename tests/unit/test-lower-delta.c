@@ -66,7 +66,7 @@ START_TEST (keeps_what_backward_passes_read)
   const guint64 linear = x + norm + projection + normed_keys + repeated + gate + strength + inverse
                          + out + normed + gated + x + norm + mlp;
   const guint64 linear_wide = 1 + 32 /* keys */ + 32 /* decays */ + 32 /* heads */ + 1;
-  ck_assert_uint_eq (kept_bytes (&c, PLAN_LAYER_DELTA), rows * (2 * linear + 4 * linear_wide));
+  ck_assert_uint_eq (kept_bytes (&c, PLAN_LAYER_RECURRENT), rows * (2 * linear + 4 * linear_wide));
   const guint64 qkv = (16 + 4 + 4) * 256, attention = 16 * 256;
   const guint64 full = x + norm + 2 * qkv + 3 * attention + x + norm + mlp;
   const guint64 full_wide = 1 + 16 + 4 /* heads' norms */ + 16 /* lse */ + 1;

@@ -33,6 +33,8 @@ static const struct
   { "family=qwen3_5_text,delta_key_heads=4,tied=on," SPEC, PLAN_ARCHITECTURE_QWEN3_5, NULL },
   { "family=qwen3_5_moe_text,expert_ffn=8,mtp=1,attn_gate=off," SPEC, PLAN_ARCHITECTURE_QWEN3_5_MOE,
     NULL },
+  { "family=nemotron_h,pattern=M*-M,ssm_heads=8,ssm_conv=3,tied=on," SPEC,
+    PLAN_ARCHITECTURE_NEMOTRON_H, NULL },
   { "family=qwen3,attn_gate=on," SPEC, PLAN_N_ARCHITECTURES,
     "Qwen3ForCausalLM in transformers has no attn_gate=on" },
   { "family=gemma3_text,window=8,full_every=2,logit_softcap=7,rope_local=99," SPEC,

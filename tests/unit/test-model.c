@@ -108,6 +108,14 @@ static const struct
   { "qwen3.5-4b", G_GUINT64_CONSTANT (4205751296), "by hand" },
   { "qwen3.5-2b", G_GUINT64_CONSTANT (1881825088), "by hand" },
   { "qwen3.5-0.8b", G_GUINT64_CONSTANT (752393024), "by hand" },
+  /* counted by hand (prop-model.c); model cards say 4, 8, 47, 56, 9, 12 and 31.6 billion */
+  { "nemotron-h-4b", G_GUINT64_CONSTANT (4489223040), "by hand" },
+  { "nemotron-h-8b", G_GUINT64_CONSTANT (8100852736), "by hand" },
+  { "nemotron-h-47b", G_GUINT64_CONSTANT (46791554816), "by hand" },
+  { "nemotron-h-56b", G_GUINT64_CONSTANT (56324350464), "by hand" },
+  { "nemotron-nano-9b-v2", G_GUINT64_CONSTANT (8888227328), "by hand" },
+  { "nemotron-nano-12b-v2", G_GUINT64_CONSTANT (12310001152), "by hand" },
+  { "nemotron-3-nano-30b-a3b", G_GUINT64_CONSTANT (31577940288), "by hand" },
   { "olmoe-1b-7b", G_GUINT64_CONSTANT (6919161856), "huggingface.co/allenai/OLMoE-1B-7B-0924" },
   { "glm4-9b", G_GUINT64_CONSTANT (9400279040), "huggingface.co/zai-org/GLM-4-9B-0414" },
   { "phi4", G_GUINT64_CONSTANT (14659507200), "huggingface.co/microsoft/phi-4" },
@@ -343,7 +351,8 @@ START_TEST (role_numbers_stay)
   ck_assert_int_eq (PLAN_TENSOR_MTP_FINAL_NORM, 38);
   ck_assert_int_eq (PLAN_TENSOR_EXPERT_DOWN_BIAS, 42);
   ck_assert_int_eq (PLAN_TENSOR_EMBED_NORM_BIAS, 44);
-  ck_assert_int_eq (PLAN_TENSOR_DELTA_OUT, PLAN_N_TENSORS - 1);
+  ck_assert_int_eq (PLAN_TENSOR_DELTA_OUT, 50);
+  ck_assert_int_eq (PLAN_TENSOR_SSM_OUT, PLAN_N_TENSORS - 1);
   g_autoptr (PlanModel) model = plan_model_new ("deepseek-v3", NULL);
   for (guint role = 0; role < PLAN_N_TENSORS; role++) /* none is left out */
     ck_assert_uint_eq (plan_model_tensor (model, role, 1).role, role);
@@ -398,6 +407,7 @@ static const struct
   { "llama4-scout", 17, 0 },
   { "llama4-maverick", 17, 0 },
   { "gpt-oss-20b", 3.61, 0 },
+  { "nemotron-3-nano-30b-a3b", 3.2, 0 },
   { "gpt-oss-120b", 5.13, 0 },
   /* Moonlight-16B-A3B */
   { "family=deepseek_v3,layers=27,hidden=2048,ffn=11264,heads=16,vocab=163840,max_seq=8192,"
@@ -471,8 +481,10 @@ START_TEST (family_brings_its_properties)
 {
   for (const char *const *family = plan_model_families (); *family; family++)
     {
+      const gboolean has_pattern = g_str_equal (*family, "nemotron_h");
+      const char *const pattern = has_pattern ? ",pattern=M*-M*-M*" : "";
       g_autofree char *spec = g_strdup_printf (
-          "layers=8,hidden=64,ffn=176,heads=4,vocab=256,max_seq=128,family=%s", *family);
+          "layers=8,hidden=64,ffn=176,heads=4,vocab=256,max_seq=128,family=%s%s", *family, pattern);
       g_autoptr (GError) error = NULL;
       g_autoptr (PlanModel) model = plan_model_new (spec, &error);
       ck_assert_msg (model != NULL, "%s", error ? error->message : "");
@@ -485,6 +497,7 @@ START_TEST (family_brings_its_properties)
         { "gpt_oss", "64" },        { "seed_oss", "128" },     { "ernie4_5", "128" },
         { "glm4_moe_lite", "256" }, { "glm4", "128" },         { "minimax_m2", "128" },
         { "qwen3_next", "256" },    { "qwen3_5_text", "256" }, { "qwen3_5_moe_text", "256" },
+        { "nemotron_h", "128" },
       };
       const char *head_dim = "16";
       for (guint i = 0; i < G_N_ELEMENTS (dims); i++)
@@ -492,9 +505,9 @@ START_TEST (family_brings_its_properties)
           head_dim = dims[i][1];
       g_autofree char *expected = g_strdup_printf (
           "family=%s,layers=8,hidden=64,ffn=176,heads=4,kv_heads=4,head_dim=%s,vocab=256,"
-          "max_seq=128%s",
+          "max_seq=128%s%s",
           *family, head_dim,
-          strstr ("mixtral gpt_oss olmoe minimax_m2", *family) ? ",expert_ffn=176" : "");
+          strstr ("mixtral gpt_oss olmoe minimax_m2", *family) ? ",expert_ffn=176" : "", pattern);
       ck_assert_str_eq (text, expected);
     }
   g_autoptr (PlanModel) qwen = plan_model_new ("family=qwen2," TINY, NULL);
