@@ -485,6 +485,7 @@ golden_tests = \
   %D%/golden/emit-fsdp1.test \
   %D%/golden/emit-fsdp2.test \
   %D%/golden/emit-llama4-maverick.test \
+  %D%/golden/emit-nemotron-3-nano.test \
   %D%/golden/emit-qwen3-next.test \
   %D%/golden/emit-llama4-scout.test \
   %D%/golden/emit-megatron-ddp.test \

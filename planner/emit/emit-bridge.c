@@ -116,7 +116,11 @@ append_head (GString *text, const PlanEmitSubject *subject)
 static const char *
 provider_of (const PlanModel *model, const char **out_module)
 {
-  *out_module = model->kv_lora > 0 ? "mla_provider" : "gpt_provider";
+  *out_module = *model->pattern.of   ? "hybrid.hybrid_provider"
+                : model->kv_lora > 0 ? "mla_provider"
+                                     : "gpt_provider";
+  if (*model->pattern.of)
+    return "HybridModelProvider";
   return model->kv_lora > 0 ? "MLAModelProvider" : "GPTModelProvider";
 }
 
@@ -141,7 +145,7 @@ append_imports (GString *text, const PlanEmitSubject *subject)
                      "from megatron.core.models.gpt.experimental_attention_variant_module_specs "
                      "import (\n"
                      "    get_transformer_block_with_experimental_attention_variant_spec,\n)\n");
-  else if (subject->of->model->experts > 0)
+  else if (subject->of->model->experts > 0 && !*subject->of->model->pattern.of)
     g_string_append (text, "from functools import partial\n"
                            "from megatron.core.models.gpt.gpt_layer_specs import "
                            "get_gpt_decoder_block_spec\n");
@@ -157,6 +161,7 @@ append_activation (GString *text, const PlanModel *m)
 {
   const PlanActivation a = m->activation;
   const gboolean is_exact = a == PLAN_ACTIVATION_GELU && m->mlp_bias;
+  const gboolean is_fused = !is_exact && a != PLAN_ACTIVATION_RELU2; /* which no kernel fuses */
   g_string_append_printf (text,
                           "        activation_func=%s,\n        gated_linear_unit=%s,\n"
                           "        bias_activation_fusion=%s,\n",
@@ -164,7 +169,7 @@ append_activation (GString *text, const PlanModel *m)
                           : a == PLAN_ACTIVATION_RELU2      ? "squared_relu"
                           : a == PLAN_ACTIVATION_QUICK_GELU ? "quick_gelu"
                                                             : "F.gelu",
-                          plan_emit_python (m->gated), plan_emit_python (!is_exact));
+                          plan_emit_python (m->gated), plan_emit_python (is_fused));
 }
 
 /* Adds latent attention, with what its class of models has otherwise than that without. Without a
@@ -281,7 +286,39 @@ append_delta (GString *text, const PlanModel *m)
       d->attn_every, d->conv, d->key_dim, d->value_dim, d->key_heads, d->value_heads);
 }
 
-/* Adds the experts. Layers with and without them take a specification of the decoder block. */
+/* Adds layers by a pattern, and their state spaces (recipes/nemotronh). */
+static void
+append_pattern (GString *text, const PlanModel *m)
+{
+  if (*m->pattern.of)
+    g_string_append_printf (
+        text,
+        "        hybrid_layer_pattern=\"%s\",\n        is_hybrid_model=True,\n"
+        "        mamba_num_heads=" INT ",\n        mamba_head_dim=" INT
+        ",\n        mamba_num_groups=" INT ",\n        mamba_state_dim=" INT ",\n",
+        m->pattern.of, m->ssm.heads, m->ssm.head_dim, m->ssm.groups, m->ssm.state);
+}
+
+/* Adds which layers have experts. Layers with and without them take a specification of the decoder
+ * block. */
+static void
+append_expert_layers (GString *text, const PlanModel *m)
+{
+  if (*m->pattern.of)
+    return;
+  if (m->delta.attn_every == 0)
+    g_string_append_printf (
+        text,
+        "        transformer_layer_spec=partial(\n"
+        "            get_gpt_decoder_block_spec, use_transformer_engine=True%s\n        ),\n",
+        m->qk_l2_norm == PLAN_QK_L2_ALL ? ", qk_l2_norm=True" : "");
+  g_string_append_printf (text,
+                          "        moe_layer_freq=[\n            1 if i >= " INT
+                          " and (i + 1) %% " INT " == 0 else 0 for i in range(" INT
+                          ")\n        ],\n",
+                          m->dense_layers, m->moe_every, m->layers);
+}
+
 static void
 append_experts (GString *text, const PlanModel *m)
 {
@@ -291,22 +328,15 @@ append_experts (GString *text, const PlanModel *m)
   g_autofree char *scale = plan_emit_real (m->router_scale);
   if (m->experts == 0)
     return;
-  if (m->delta.attn_every == 0)
-    g_string_append_printf (
-        text,
-        "        transformer_layer_spec=partial(\n"
-        "            get_gpt_decoder_block_spec, use_transformer_engine=True%s\n        ),\n",
-        m->qk_l2_norm == PLAN_QK_L2_ALL ? ", qk_l2_norm=True" : "");
+  append_expert_layers (text, m);
   g_string_append_printf (
       text,
       "        num_moe_experts=" INT ",\n        moe_ffn_hidden_size=" INT ",\n"
-      "        moe_layer_freq=[\n            1 if i >= " INT " and (i + 1) %% " INT
-      " == 0 else 0 for i in range(" INT ")\n        ],\n"
       "        moe_router_topk=" INT ",\n        moe_router_score_function=\"%s\",\n"
       "        moe_router_pre_softmax=%s,\n        moe_router_enable_expert_bias=%s,\n"
       "        moe_router_topk_scaling_factor=%s,\n",
-      m->experts, m->expert_ffn, m->dense_layers, m->moe_every, m->layers, m->topk,
-      scores[m->router_score], plan_emit_python (m->pre_softmax), plan_emit_python (m->router_bias),
+      m->experts, m->expert_ffn, m->topk, scores[m->router_score],
+      plan_emit_python (m->pre_softmax), plan_emit_python (m->router_bias),
       m->router_scale != 1 ? scale : "None");
   if (m->router_groups > 0)
     g_string_append_printf (text,
@@ -356,6 +386,7 @@ append_model (GString *text, const PlanEmitSubject *subject)
   append_activation (text, m);
   append_positions (text, m);
   append_delta (text, m);
+  append_pattern (text, m);
   append_experts (text, m);
   if (m->mtp > 0)
     g_string_append_printf (text, "        mtp_num_layers=" INT ",\n", m->mtp);

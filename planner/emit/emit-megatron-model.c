@@ -141,7 +141,8 @@ add_experts (const PlanModel *m, GPtrArray *lines)
     add_int (lines, PLAN_MEGATRON_MOE_SHARED_SIZE, m->shared_ffn);
   add_if (lines, m->shared_gate, PLAN_MEGATRON_MOE_SHARED_GATE);
   add_if (lines, m->scores_on_input, PLAN_MEGATRON_MOE_PROBS_ON_INPUT);
-  add_pattern (lines, PLAN_MEGATRON_MOE_LAYER_FREQ, m->layers, first, m->moe_every);
+  if (!*m->pattern.of)
+    add_pattern (lines, PLAN_MEGATRON_MOE_LAYER_FREQ, m->layers, first, m->moe_every);
   add_router (m, lines);
 }
 
@@ -174,6 +175,22 @@ add_delta (const PlanModel *m, GPtrArray *lines)
   add_int (lines, PLAN_MEGATRON_LINEAR_VALUE_DIM, d->value_dim);
   add_int (lines, PLAN_MEGATRON_LINEAR_KEY_HEADS, d->key_heads);
   add_int (lines, PLAN_MEGATRON_LINEAR_VALUE_HEADS, d->value_heads);
+}
+
+/* Adds layers by a pattern, and their state spaces. A specification says what each letter is. */
+static void
+add_letters (const PlanModel *m, GPtrArray *lines)
+{
+  const PlanSsm *ssm = &m->ssm;
+  if (!*m->pattern.of)
+    return;
+  plan_emit_line (lines, "%s '%s'", plan_megatron_flag_name (PLAN_MEGATRON_HYBRID_LAYER_PATTERN),
+                  m->pattern.of);
+  plan_emit_line (lines, "--spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec");
+  add_int (lines, PLAN_MEGATRON_MAMBA_HEADS, ssm->heads);
+  add_int (lines, PLAN_MEGATRON_MAMBA_HEAD_DIM, ssm->head_dim);
+  add_int (lines, PLAN_MEGATRON_MAMBA_GROUPS, ssm->groups);
+  add_int (lines, PLAN_MEGATRON_MAMBA_STATE, ssm->state);
 }
 
 static void
@@ -251,6 +268,7 @@ plan_emit_megatron_model (const PlanModel *model, gint64 seq, GPtrArray *lines, 
   add_window (m, lines);
   add_sinks (m, lines);
   add_delta (m, lines);
+  add_letters (m, lines);
   add_experts (m, lines);
   add_if (lines, !m->tied_embeddings, PLAN_MEGATRON_UNTIE);
   if (m->mtp > 0)

@@ -76,13 +76,20 @@ append_arrays (GString *text, const PlanEmitCommand *command)
     }
 }
 
+/* The program of Megatron-LM that trains such a model. */
+static const char *
+program_of (const PlanEmitSubject *subject)
+{
+  return *subject->of->model->pattern.of ? "pretrain_hybrid.py" : "pretrain_gpt.py";
+}
+
 static void
 append_launch (GString *text, const PlanEmitSubject *subject, const PlanEmitCommand *command,
                const char *before)
 {
   g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, NEXT_LINE);
   guint n = 0;
-  g_string_append_printf (text, "\n%s%s pretrain_gpt.py", before, launch);
+  g_string_append_printf (text, "\n%s%s %s", before, launch, program_of (subject));
   for (guint g = 0; g < PLAN_EMIT_N_GROUPS; g++)
     if (command->groups[g]->len > 0)
       g_string_append_printf (text, "%s\"${%s[@]}\"", n++ % 4 == 0 ? NEXT_LINE : " ",
@@ -115,7 +122,7 @@ plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *co
       = g_string_new (command->unsets_connections ? "env -u CUDA_DEVICE_MAX_CONNECTIONS" : "env");
   for (guint i = 0; i < command->environment->len; i++)
     g_string_append_printf (text, " %s", (char *)command->environment->pdata[i]);
-  g_string_append_printf (text, " %s pretrain_gpt.py", launch);
+  g_string_append_printf (text, " %s %s", launch, program_of (subject));
   for (guint g = 0; g < PLAN_EMIT_N_GROUPS; g++)
     for (guint i = 0; i < command->groups[g]->len; i++)
       g_string_append_printf (text, " %s", (char *)command->groups[g]->pdata[i]);

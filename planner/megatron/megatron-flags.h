@@ -83,6 +83,10 @@
   X (SOFTMAX_TYPE, "softmax_type", "softmax-type", WORD, "vanilla", "vanilla|off-by-one|learnable") \
   X (MTP_NUM_LAYERS, "mtp_num_layers", "mtp-num-layers", INT, "", "") \
   X (HYBRID_LAYER_PATTERN, "hybrid_layer_pattern", "hybrid-layer-pattern", TEXT, "", "") \
+  X (MAMBA_HEADS, "mamba_num_heads", "mamba-num-heads", INT, "", "") \
+  X (MAMBA_HEAD_DIM, "mamba_head_dim", "mamba-head-dim", INT, "64", "") \
+  X (MAMBA_GROUPS, "mamba_num_groups", "mamba-num-groups", INT, "8", "") \
+  X (MAMBA_STATE, "mamba_state_dim", "mamba-state-dim", INT, "128", "") \
   X (LINEAR_ATTENTION, "experimental_attention_variant", "experimental-attention-variant", WORD, "", "gdn|gdn2|dsa|gated_delta_net") \
   X (LINEAR_ATTENTION_FREQ, "linear_attention_freq", "linear-attention-freq", TEXT, "", "") \
   X (LINEAR_CONV_DIM, "linear_conv_kernel_dim", "linear-conv-kernel-dim", INT, "4", "") \

@@ -69,9 +69,8 @@ static void
 set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
 {
   static const PlanMegatronFlag flags[]
-      = { PLAN_MEGATRON_HYBRID_LAYER_PATTERN, PLAN_MEGATRON_MOE_LATENT_SIZE,
-          PLAN_MEGATRON_HETEROGENEOUS,        PLAN_MEGATRON_MHC,
-          PLAN_MEGATRON_CHECKPOINT_ARGS,      PLAN_MEGATRON_YAML };
+      = { PLAN_MEGATRON_MOE_LATENT_SIZE, PLAN_MEGATRON_HETEROGENEOUS, PLAN_MEGATRON_MHC,
+          PLAN_MEGATRON_CHECKPOINT_ARGS, PLAN_MEGATRON_YAML };
   g_autoptr (GString) names = g_string_new (NULL);
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
     if (plan_megatron_is_given (settings, flags[i])
@@ -133,6 +132,25 @@ set_delta (PlanMegatronShape *self, const PlanMegatronSettings *s)
                              .key_dim = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_KEY_DIM),
                              .value_dim = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_VALUE_DIM),
                              .conv = plan_megatron_int (s, PLAN_MEGATRON_LINEAR_CONV_DIM) };
+}
+
+/* Sets layers by a pattern. Heads are as many as make twice the model's width unless they are told;
+ * the convolution's width no flag tells (mamba_mixer.py). */
+static void
+set_pattern (PlanMegatronShape *self, const PlanMegatronSettings *s)
+{
+  const gint64 heads = plan_megatron_int (s, PLAN_MEGATRON_MAMBA_HEADS);
+  const gint64 head_dim = plan_megatron_int (s, PLAN_MEGATRON_MAMBA_HEAD_DIM);
+  if (!plan_megatron_is_given (s, PLAN_MEGATRON_HYBRID_LAYER_PATTERN))
+    return;
+  self->pattern = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_HYBRID_LAYER_PATTERN));
+  self->ssm = (PlanSsm){ .heads = heads > 0 ? heads : 2 * self->hidden / MAX (head_dim, 1),
+                         .head_dim = head_dim,
+                         .groups = plan_megatron_int (s, PLAN_MEGATRON_MAMBA_GROUPS),
+                         .state = plan_megatron_int (s, PLAN_MEGATRON_MAMBA_STATE),
+                         .conv = 4 };
+  if (self->layers == 0)
+    self->layers = (gint64)strlen (self->pattern);
 }
 
 static void
@@ -243,6 +261,7 @@ plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *s
   set_activation (self, s);
   set_latent (self, s);
   set_delta (self, s);
+  set_pattern (self, s);
   set_rope (self, s);
   set_experts (self, s);
   set_vocab (self, s, date);
@@ -254,6 +273,7 @@ plan_megatron_shape_clear (PlanMegatronShape *self)
 {
   g_clear_pointer (&self->expert_layers, g_free);
   g_clear_pointer (&self->linear_layers, g_free);
+  g_clear_pointer (&self->pattern, g_free);
   g_clear_pointer (&self->no_rope_layers, g_free);
   g_clear_pointer (&self->window, g_free);
   g_clear_pointer (&self->window_layers, g_free);
@@ -319,6 +339,11 @@ check_expressible (const PlanMegatronShape *self, GError **error)
   refuse (text, self->delta.key_heads > 0 && !self->linear_layers,
           "--experimental-attention-variant gdn without --linear-attention-freq");
   refuse (text, self->has_other_softmax, "--softmax-type off-by-one");
+  refuse (text, self->pattern && strspn (self->pattern, "M*-E") < strlen (self->pattern),
+          "--hybrid-layer-pattern with other letters than M, *, - and E, with | or with /");
+  refuse (text, self->pattern && self->mtp_layers > 0,
+          "--hybrid-layer-pattern with "
+          "--mtp-num-layers");
   refuse (text, self->mtp_layers > 0 && !self->is_rms_norm,
           "--mtp-num-layers with --normalization LayerNorm");
   if (text->len == 0)
@@ -428,7 +453,7 @@ add_experts (GString *text, const PlanMegatronShape *self, GError **error)
   add_int (text, "router_group_topk", self->router_group_topk);
   add_real (text, "router_scale", self->router_scale);
   add_flag (text, "expert_bias", self->add_bias_linear);
-  return add_expert_layers (text, self, error);
+  return self->pattern || add_expert_layers (text, self, error);
 }
 
 /* Reads "(4095, 0)": tokens to the left and to the right, of which causal attention sees none. -1
@@ -609,6 +634,19 @@ add_properties (GString *text, const PlanMegatronShape *self)
   add_int (text, "mtp", self->mtp_layers);
 }
 
+static void
+add_pattern (GString *text, const PlanMegatronShape *self)
+{
+  if (!self->pattern)
+    return;
+  g_string_append_printf (text, ",pattern=%s", self->pattern);
+  add_int (text, "ssm_heads", self->ssm.heads);
+  add_int (text, "ssm_head_dim", self->ssm.head_dim);
+  add_int (text, "ssm_groups", self->ssm.groups);
+  add_int (text, "ssm_state", self->ssm.state);
+  add_int (text, "ssm_conv", self->ssm.conv);
+}
+
 /* The text of the model, for plan_model_new. */
 static char *
 print_shape (const PlanMegatronShape *self, GError **error)
@@ -629,6 +667,7 @@ print_shape (const PlanMegatronShape *self, GError **error)
   add_properties (text, self);
   if (self->is_latent_attention)
     add_latent (text, self);
+  add_pattern (text, self);
   if (is_sane
       && (!add_experts (text, self, error) || !add_delta (text, self, error)
           || !add_window (text, self, error) || !add_no_rope (text, self, error)))

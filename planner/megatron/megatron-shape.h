@@ -27,6 +27,8 @@ typedef struct
   gboolean is_tied, is_latent_attention;
   gboolean has_output_gate, has_other_variant; /* of attention; of linear attention */
   PlanDelta delta;      /* linear attention: heads and widths; attn_every stays 0 */
+  char *pattern;        /* a letter per layer; NULL: layers are transformers' */
+  PlanSsm ssm;          /* its layers of state spaces */
   char *linear_layers;  /* as expert_layers, of what has no linear attention; NULL: none has */
   char *expert_layers;  /* a number or a list, see planner/megatron/megatron-pattern.h */
   char *no_rope_layers; /* as expert_layers; NULL where not given */

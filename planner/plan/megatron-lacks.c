@@ -178,6 +178,12 @@ has_latent_part (const PlanModel *m)
   return m->kv_lora > 0 && m->rope_fraction != 1;
 }
 
+static gboolean
+convolves_otherwise (const PlanModel *m)
+{
+  return m->ssm.heads > 0 && m->ssm.conv != 4;
+}
+
 /* Megatron-LM's GELU by tanh is a fused kernel, which adds a bias. */
 static gboolean
 has_other_activation (const PlanModel *m)
@@ -241,6 +247,7 @@ static const struct
   { balances_softmax, "model router_bias=on: only with router_score=sigmoid or sqrtsoftplus" },
   { chooses_one, "model topk=1: only with pre_softmax=on, or another router_score" },
   { has_latent_part, "model rope_fraction: latent heads turn all of rope_dim: only 1" },
+  { convolves_otherwise, "model ssm_conv: its state spaces convolve 4 tokens: only 4" },
   { has_other_activation,
     "model activation, gated: Megatron-LM has silu and quick_gelu gated, gelu and relu2 not gated, "
     "and gelu_tanh not gated with mlp_bias=on" },

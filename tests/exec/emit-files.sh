@@ -46,6 +46,7 @@ written bridge $QWEN3 dp_outer=2 outer_strategy=optim compute=mxfp8 param_gather
   comm_unit=1000000 offload_modules=core_attn cuda_graph=on empty_cache=on
 written bridge mistral-7b compute=fp8-delayed param_gather=fp8 keep_transpose=on offload_optimizer=0.5 \
   precision_aware=on recompute=full
+written bridge nemotron-3-nano-30b-a3b stack=megatron strategy=optim ep=8 recompute=none
 written bridge llama3-8b compute=nvfp4 offload_layers=4 optimizer=sgd main_params=auto
 
 check $all || bad=1

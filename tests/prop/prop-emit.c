@@ -236,6 +236,8 @@ random_experts (GRand *rand)
           "kv_heads=4,nope_every=2,qk_l2_norm=all",
           "kv_heads=2,head_dim=32,qk_norm=on,attn_gate=on,attn_every=3,delta_key_heads=4,"
           "delta_value_heads=8,delta_key_dim=16,delta_value_dim=24,delta_conv=3",
+          "kv_heads=4,positions=none,activation=relu2,gated=off,ssm_heads=8,ssm_head_dim=16,"
+          "ssm_groups=4,ssm_state=32,ssm_conv=4,pattern=",
           NULL };
   static const char *const routers[] = { "router_scale=1",
                                          "pre_softmax=on,router_scale=0.5",
@@ -251,19 +253,26 @@ random_experts (GRand *rand)
   const char *const attention = one_of (rand, attentions);
   const char *const router = one_of (rand, routers);
   const gboolean has_one = strstr (router, "on_input") != NULL;
-  const char *const bias = strstr (attention, "lora") || strstr (attention, "delta") || has_one
-                               ? biases[0]
-                               : one_of (rand, biases);
-  const gint32 every = g_rand_int_range (rand, 1, 4);
-  const gint32 layers = every * g_rand_int_range (rand, 1, 4) + g_rand_int_range (rand, 0, every);
-  const gint32 blocks = g_rand_int_range (rand, 0, layers / every);
+  const gboolean has_pattern = g_str_has_suffix (attention, "pattern=");
+  const char *const bias
+      = strstr (attention, "lora") || strstr (attention, "delta") || has_one || has_pattern
+            ? biases[0]
+            : one_of (rand, biases);
+  const gint32 every = has_pattern ? 1 : g_rand_int_range (rand, 1, 4);
+  const gint32 layers = every * g_rand_int_range (rand, 1, 4) + g_rand_int_range (rand, 0, every)
+                        + (has_pattern ? 1 : 0);
+  const gint32 blocks = has_pattern ? 0 : g_rand_int_range (rand, 0, layers / every);
+  g_autoptr (GString) letters = g_string_new (has_pattern ? "ME" : "");
+  for (gint32 i = 2; has_pattern && i < layers; i++)
+    g_string_append_c (letters, "M*-E"[g_rand_int_range (rand, 0, 4)]);
   g_autofree char *spec = g_strdup_printf (
       "layers=%d,hidden=128,ffn=256,heads=8,vocab=512,max_seq=256,experts=8,topk=%d,expert_ffn=64,"
-      "dense_layers=%d,moe_every=%d,%s,%s,%s,%s",
+      "dense_layers=%d,moe_every=%d,%s%s,%s,%s,%s",
       layers, has_one ? 1 : g_rand_int_range (rand, 2, 5), every == 1 ? blocks : every * blocks,
-      every, attention, router,
+      every, attention, letters->str, router,
       strstr (bias, "qkv")               ? shared[0]
       : strstr (attention, "nope_every") ? shared[1]
+      : has_pattern                      ? shared[g_rand_int_range (rand, 0, 3)]
                                          : one_of (rand, shared),
       bias);
   g_autoptr (GError) error = NULL;

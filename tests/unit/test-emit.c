@@ -510,7 +510,8 @@ START_TEST (every_model_with_experts_is_written)
     {
       g_autoptr (PlanModel) model = plan_model_new (*name, NULL);
       gboolean is_there = !model->experts || model->sinks || model->qk_l2_norm == PLAN_QK_L2_ROPE
-                          || model->qk_norm == PLAN_QK_NORM_FULL || model->delta.attn_every > 0;
+                          || model->qk_norm == PLAN_QK_NORM_FULL || model->delta.attn_every > 0
+                          || *model->pattern.of;
       for (guint i = 0; i < G_N_ELEMENTS (of_experts); i++)
         is_there = is_there || g_str_equal (of_experts[i].model, *name);
       ck_assert_msg (is_there, "%s", *name);

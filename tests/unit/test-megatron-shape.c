@@ -68,6 +68,11 @@ static const struct
     LLAMA_TEXT ",window=64,window_from=1,window_every=2" },
   { LLAMA "--mtp-num-layers 1", LLAMA_TEXT ",mtp=1" },
   { LLAMA "--attention-output-gate", LLAMA_TEXT ",attn_gate=on" },
+  { LLAMA "--hybrid-layer-pattern 'M-M*' --mamba-head-dim 16",
+    LLAMA_TEXT ",pattern=M-M*,ssm_heads=8,ssm_head_dim=16,ssm_groups=8,ssm_state=128,ssm_conv=4" },
+  { MOE "--hybrid-override-pattern ME*- --mamba-num-heads 6 --mamba-head-dim 32 "
+        "--mamba-num-groups 2 --mamba-state-dim 16 --moe-layer-freq 3",
+    MIXTRAL_TEXT ",pattern=ME*-,ssm_heads=6,ssm_head_dim=32,ssm_groups=2,ssm_state=16,ssm_conv=4" },
   { LLAMA "--linear-attention-freq 2", LLAMA_TEXT }, /* of no variant: unused */
   { GDN "--linear-attention-freq 2",
     LLAMA_TEXT ",attn_every=2,delta_key_heads=16,delta_value_heads=32,delta_key_dim=128,"
@@ -234,7 +239,13 @@ static const struct
   { LLAMA "--position-embedding-type relative", UNSUPPORTED, "--position-embedding-type relative" },
   { GPT "--softmax-type off-by-one", UNSUPPORTED, "--softmax-type off-by-one" },
   { MOE "--mtp-num-layers 1 --normalization LayerNorm", UNSUPPORTED, "--mtp-num-layers with" },
-  { LLAMA "--hybrid-layer-pattern M*M*", UNSUPPORTED, "--hybrid-layer-pattern" },
+  { LLAMA "--hybrid-layer-pattern 'M*|M*'", UNSUPPORTED, "--hybrid-layer-pattern" },
+  { LLAMA "--hybrid-layer-pattern 'M*M*/M'", UNSUPPORTED, "--hybrid-layer-pattern" },
+  { LLAMA "--hybrid-layer-pattern M*M*G", UNSUPPORTED, "--hybrid-layer-pattern" },
+  { LLAMA "--hybrid-layer-pattern M*M* --mtp-num-layers 1", UNSUPPORTED, "--hybrid-layer-pattern" },
+  { LLAMA "--hybrid-layer-pattern M*M*-", INVALID, "describes 5 layers, not layers=4" },
+  { LLAMA "--hybrid-layer-pattern M*M* --mamba-head-dim 16 --mamba-num-groups 3", INVALID,
+    "ssm_groups" },
   { MLA "--qk-l2-norm", UNSUPPORTED, "--qk-l2-norm with --multi-latent-attention" },
   { LLAMA "--no-rope-freq '[0,1,1,0]'", UNSUPPORTED, "--no-rope-freq '[0,1,1,0]'" },
   { LLAMA "--no-rope-freq '[1]*5'", INVALID, "5 marks, but there are 4 layers" },
@@ -294,7 +305,7 @@ static const struct
     LLAMA_TEXT, NULL },                           /* the model alone says the rest */
   { LLAMA "--vocab-size 250", LLAMA_TEXT, NULL }, /* padding makes both sizes equal */
   { LLAMA "--vocab-size 512", LLAMA_TEXT, "vocab=256, not 512" },
-  { LLAMA "--hybrid-layer-pattern M", LLAMA_TEXT, "cannot be compared" },
+  { LLAMA "--hybrid-layer-pattern G", LLAMA_TEXT, "cannot be compared" },
 };
 
 START_TEST (another_model_is_noted)
