@@ -342,13 +342,14 @@ computes_pattern_otherwise (const PlanFacts *f)
   const gboolean is_known = IS (f, COMPUTE, BF16) || IS (f, COMPUTE, FP8_DELAYED)
                             || IS (f, COMPUTE, FP8_TENSORWISE) || IS (f, COMPUTE, FP8_BLOCKWISE)
                             || IS (f, COMPUTE, MXFP8);
+  const gboolean gathers = IS (f, PARAM_GATHER, COMPUTE)
+                           || (IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON));
   return *f->model->pattern.of
-         && (!is_known || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, DOUBLE_BUFFER, OFF)
-             || !IS (f, TP_OVERLAP, NONE) || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN)
-             || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
-             || f->value[PLAN_VPP] > 1 || f->value[PLAN_DOC_TOKENS] > 0
-             || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 || f->value[PLAN_OFFLOAD_LAYERS] > 0
-             || f->value[PLAN_OFFLOAD_MODULES] != 0);
+         && (!is_known || !gathers || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
+             || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN) || !IS (f, EP_OVERLAP, OFF)
+             || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1 || f->value[PLAN_VPP] > 1
+             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
 }
 
 static gboolean
@@ -409,7 +410,7 @@ static const PlanRuleEntry rules[] = {
       "stack=megatron-fsdp and stack=megatron by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_pattern_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
   { { "not-built-yet-with-pattern", "models whose layers follow a pattern are modelled with compute=bf16, fp8-delayed, fp8-tensorwise, "
-      "fp8-blockwise and mxfp8, param_gather=compute, cp=1, vpp=1, doc_tokens=0, deterministic=off, double_buffer=off, tp_overlap=none, "
+      "fp8-blockwise and mxfp8, param_gather=compute (on stack=megatron also mxfp8), cp=1, vpp=1, doc_tokens=0, deterministic=off, double_buffer=off, tp_overlap=none, "
       "cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     computes_pattern_otherwise, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_VPP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER,

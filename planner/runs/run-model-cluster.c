@@ -2,6 +2,7 @@
 /* Makes the model and the cluster of a row. */
 #include "config.h"
 
+#include "planner/model/preset.h"
 #include "planner/runs/run-private.h"
 
 #include "planner/base/error.h"
@@ -33,7 +34,7 @@ static const struct
   { "deepseek", DEEPSEEK, NULL },
   { "grok", NULL, "norms and an activation that are not in the columns" },
   { "llama4", "family=llama4_text", NULL },
-  { "hybrid", NULL, "layers without attention" },
+  { "hybrid", NULL, "layers without attention, and not of a shipped model by name" },
   { "other", NULL, "not in the columns" },
 };
 
@@ -134,15 +135,16 @@ model_text (PlanRunRow *row, const char *family)
   return g_string_free (text, FALSE);
 }
 
-/* Skips a row that lacks a column without which there is no model, cluster or batch. */
+/* Skips a row that lacks a column without which there is no model, cluster or batch. `is_shaped`:
+ * the model is known without columns. */
 static gboolean
-lacks_something (PlanRunRow *row)
+lacks_something (PlanRunRow *row, gboolean is_shaped)
 {
   static const PlanRunColumn needed[]
       = { PLAN_RUN_LAYERS,   PLAN_RUN_HIDDEN,  PLAN_RUN_FFN,      PLAN_RUN_HEADS, PLAN_RUN_VOCAB,
           PLAN_RUN_SEQ,      PLAN_RUN_GPU,     PLAN_RUN_GPUS,     PLAN_RUN_MBS,   PLAN_RUN_GBS,
           PLAN_RUN_STRATEGY, PLAN_RUN_COMPUTE, PLAN_RUN_RECOMPUTE };
-  for (guint i = 0; i < G_N_ELEMENTS (needed); i++)
+  for (guint i = is_shaped ? 5 : 0; i < G_N_ELEMENTS (needed); i++)
     if (!row->cell[needed[i]])
       plan_run_row_skip (row, "%s is not known: nothing is assumed in its place",
                          plan_run_column_name (needed[i]));
@@ -160,6 +162,19 @@ take_model (PlanRunParts *parts, const char *text, GError **error)
   return model;
 }
 
+/* The shipped model whose layers follow a pattern that a row is of, by its name: columns have no
+ * word for it. NULL: it is of another model. */
+static const char *
+named_pattern (const PlanRunRow *row)
+{
+  g_autofree char *note = plan_run_row_note (row, "model");
+  const char *const name = note && plan_run_row_is (row, PLAN_RUN_FAMILY, "hybrid")
+                               ? plan_model_preset_named (note)
+                               : NULL;
+  g_autoptr (PlanModel) model = name ? plan_model_new_preset (name, NULL) : NULL;
+  return model && *model->pattern.of ? name : NULL;
+}
+
 const PlanModel *
 plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
 {
@@ -170,10 +185,13 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
       refuse_family (name ? name : "", error);
       return NULL;
     }
-  if (families[family].reason)
+  const char *const named = named_pattern (self);
+  if (families[family].reason && !named)
     plan_run_row_skip (self, "family %s: %s", families[family].name, families[family].reason);
-  if (self->skipped || lacks_something (self))
+  if (self->skipped || lacks_something (self, named != NULL))
     return NULL;
+  if (named)
+    return take_model (parts, named, error);
   g_autofree char *text = model_text (self, families[family].keys);
   if (self->skipped)
     return NULL;

@@ -163,7 +163,7 @@ START_TEST (other_rows_say_why)
     const char *row, *reason;
   } skipped[] = {
     { "dgxc-0002", "family grok: norms and an activation that are not in the columns" },
-    { "mlm-0683", "family hybrid: layers without attention" },
+    { "mlm-0683", "family hybrid: layers without attention, and not of a shipped model by name" },
     { "mlm-0539", "attention=unfused" },
     { "mlm-0583",
       "attention=unfused" }, /* in a container that has no deterministic fused attention */
