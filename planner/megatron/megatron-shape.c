@@ -68,9 +68,8 @@ plan_megatron_shape_padded_here (const PlanMegatronShape *self, gint64 tp)
 static void
 set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
 {
-  static const PlanMegatronFlag flags[]
-      = { PLAN_MEGATRON_MOE_LATENT_SIZE, PLAN_MEGATRON_HETEROGENEOUS, PLAN_MEGATRON_MHC,
-          PLAN_MEGATRON_CHECKPOINT_ARGS, PLAN_MEGATRON_YAML };
+  static const PlanMegatronFlag flags[] = { PLAN_MEGATRON_HETEROGENEOUS, PLAN_MEGATRON_MHC,
+                                            PLAN_MEGATRON_CHECKPOINT_ARGS, PLAN_MEGATRON_YAML };
   g_autoptr (GString) names = g_string_new (NULL);
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
     if (plan_megatron_is_given (settings, flags[i])
@@ -161,6 +160,7 @@ set_experts (PlanMegatronShape *self, const PlanMegatronSettings *s)
     return;
   const gint64 ffn = plan_megatron_int (s, PLAN_MEGATRON_MOE_FFN_HIDDEN_SIZE);
   self->expert_ffn = ffn ? ffn : self->ffn;
+  self->expert_hidden = plan_megatron_int (s, PLAN_MEGATRON_MOE_LATENT_SIZE);
   self->expert_topk = plan_megatron_int (s, PLAN_MEGATRON_MOE_ROUTER_TOPK);
   self->shared_expert_ffn = plan_megatron_int (s, PLAN_MEGATRON_MOE_SHARED_SIZE);
   self->shared_expert_gate
@@ -443,6 +443,7 @@ add_experts (GString *text, const PlanMegatronShape *self, GError **error)
   add_int (text, "experts", self->experts);
   add_int (text, "topk", self->expert_topk);
   add_int (text, "expert_ffn", self->expert_ffn);
+  add_int (text, "expert_hidden", self->expert_hidden);
   add_int (text, "shared_ffn", self->shared_expert_ffn);
   add_flag (text, "shared_gate", self->shared_expert_gate);
   add_flag (text, "scores_on_input", self->probs_on_input);

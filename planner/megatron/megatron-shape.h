@@ -11,7 +11,7 @@ typedef struct
   gint64 layers, hidden, ffn, heads, kv_heads, head_dim, max_seq; /* 0 where not given */
   gint64 vocab;        /* 0 where only the tokenizer's files tell it; without padding */
   gint64 padded_vocab; /* as Megatron-LM pads it; 0 likewise */
-  gint64 experts, expert_ffn, expert_topk, shared_expert_ffn; /* 0: dense */
+  gint64 experts, expert_ffn, expert_hidden, expert_topk, shared_expert_ffn; /* 0: dense */
   gint64 q_lora_rank, kv_lora_rank, qk_head_dim, qk_positions_dim,
       v_head_dim; /* of latent attention */
   gint64 router_groups, router_group_topk;

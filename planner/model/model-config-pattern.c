@@ -72,7 +72,6 @@ read_pattern (PlanModel *self, PlanModelJson *object, GError **error)
 static gboolean
 read_experts (PlanModel *self, PlanModelJson *object, GError **error)
 {
-  gint64 latent = 0;
   gboolean norms = TRUE;
   if (!strchr (self->pattern.of, PLAN_LETTER_EXPERTS))
     {
@@ -87,17 +86,13 @@ read_experts (PlanModel *self, PlanModelJson *object, GError **error)
   self->router_score = PLAN_ROUTER_SIGMOID;
   self->router_bias = TRUE;
   if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error)
-      || !plan_model_json_int_or_null (object, "moe_latent_size", &latent, error)
+      || !plan_model_json_int_or_null (object, "moe_latent_size", &self->expert_hidden, error)
       || !plan_model_read_routed_experts (self, object, 1, error)
       || !plan_model_json_int (object, "moe_shared_expert_intermediate_size", 1, &self->shared_ffn,
                                error))
     return FALSE;
-  if (!norms)
-    return plan_config_refuse (error, "norm_topk_prob: only true is modelled of this family");
-  if (latent > 0)
-    return plan_config_refuse (error, "moe_latent_size: experts that read another width than the "
-                                      "model's are not modelled");
-  return TRUE;
+  return norms
+         || plan_config_refuse (error, "norm_topk_prob: only true is modelled of this family");
 }
 
 static gboolean

@@ -409,6 +409,8 @@ put_nemotron_h (GPtrArray *members, const PlanModel *self)
   plan_model_put_int (members, "n_routed_experts", self->experts);
   plan_model_put_int (members, "num_experts_per_tok", self->topk);
   plan_model_put_int (members, "moe_intermediate_size", self->expert_ffn);
+  if (self->expert_hidden > 0)
+    plan_model_put_int (members, "moe_latent_size", self->expert_hidden);
   plan_model_put_int (members, "n_shared_experts", self->shared_ffn > 0 ? 1 : 0);
   if (self->shared_ffn > 0)
     plan_model_put_int (members, "moe_shared_expert_intermediate_size", self->shared_ffn);

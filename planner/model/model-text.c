@@ -123,6 +123,7 @@ static const struct
   INT (experts, 0, 65536, "routed experts of a layer, 0 dense"),
   INT (topk, 0, 65536, "experts that a token visits"),
   INT (expert_ffn, 0, 2147483647, "inner width of an expert; left out, ffn"),
+  INT (expert_hidden, 0, 2147483647, "width that experts read and make, between two products; 0 is hidden"),
   INT (shared_ffn, 0, 2147483647, "inner width of all shared experts together, 0 none"),
   FLAG ("shared_gate", shared_gate, "a learned gate on the shared experts"),
   INT (dense_layers, 0, 65536, "first layers without experts"),

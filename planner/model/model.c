@@ -156,11 +156,12 @@ check_experts (const PlanModel *self, GError **error)
 {
   if (self->experts == 0)
     {
-      if (self->topk || self->expert_ffn || self->shared_ffn || self->shared_gate
-          || self->dense_layers || self->moe_every != 1 || has_router (self))
-        return invalid (error, "experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, "
-                               "dense_layers, moe_every, expert_bias, scores_on_input, "
-                               "pre_softmax and what begins with router_ must be left out");
+      if (self->topk || self->expert_ffn || self->expert_hidden || self->shared_ffn
+          || self->shared_gate || self->dense_layers || self->moe_every != 1 || has_router (self))
+        return invalid (error,
+                        "experts: 0, so topk, expert_ffn, expert_hidden, shared_ffn, shared_gate, "
+                        "dense_layers, moe_every, expert_bias, scores_on_input, "
+                        "pre_softmax and what begins with router_ must be left out");
       return TRUE;
     }
   if (self->topk < 1 || self->topk > self->experts)
@@ -175,6 +176,8 @@ check_experts (const PlanModel *self, GError **error)
                     "experts: none of layers=" INT " has them with dense_layers=" INT
                     " and moe_every=" INT,
                     self->layers, self->dense_layers, self->moe_every);
+  if (self->expert_hidden > 0 && self->expert_bias)
+    return invalid (error, "expert_hidden: experts of another width need expert_bias=off");
   if (self->scores_on_input && self->expert_bias)
     return invalid (error, "scores_on_input: on needs expert_bias=off");
   if (self->pre_softmax && self->router_score != PLAN_ROUTER_SOFTMAX)

@@ -53,7 +53,7 @@ typedef struct
   PlanQkNorm qk_norm;
   PlanQkL2 qk_l2_norm;
   double attn_scalar, attn_softcap, logit_softcap, router_scale, glu_limit, glu_offset;
-  gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
+  gint64 experts, topk, expert_ffn, expert_hidden, shared_ffn, dense_layers, moe_every;
   gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks, scores_on_input, attn_gate;
   PlanRouterScore router_score;
   gint64 router_groups, router_group_topk, mtp;      /* 0: no groups; prediction modules */

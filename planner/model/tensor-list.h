@@ -25,10 +25,11 @@
  *   rows    dim 0, of a vector its length
  *   cols    1 of a vector
  *
- * In the expressions: `m` is the model, `vocab` the rows of its vocabulary, `h` its width, `q` and
- * `kv` the widths of queries and of keys, `gate` that of the gate of attention's output, `v` that
- * of the output, `mla` whether attention is latent, `d` whether there are layers of the delta rule,
- * `s` of a state space, `up` how many matrices read an MLP's input. */
+ * In the expressions: `m` is the model, `vocab` the rows of its vocabulary, `h` its width, `e`
+ * that of what experts read and make, `q` and `kv` the widths of queries and of keys, `gate` that
+ * of the gate of attention's output, `v` that of the output, `mla` whether attention is latent,
+ * `d` whether there are layers of the delta rule, `s` of a state space, `up` how many matrices
+ * read an MLP's input. */
 #pragma once
 
 /* clang-format off */
@@ -79,11 +80,13 @@
   X (ROUTER, 26, "router", MOE, ROUTER, TABLE, 1, m->experts, h)                                                             \
   X (ROUTER_BIAS, 27, "router_bias", MOE, ROUTER, STATE, m->router_bias, m->experts, 1)                                      \
   X (ROUTER_BIASES, 40, "router_biases", MOE, ROUTER, BIAS, m->expert_bias, m->experts, 1)                                   \
-  X (EXPERT_GATE_UP, 28, "expert_gate_up", MOE, EXPERTS, LINEAR, m->experts, up * m->expert_ffn, h)                          \
+  X (EXPERT_IN, 59, "expert_in", MOE, SHARED_EXPERTS, LINEAR, m->expert_hidden > 0, m->expert_hidden, h)                     \
+  X (EXPERT_GATE_UP, 28, "expert_gate_up", MOE, EXPERTS, LINEAR, m->experts, up * m->expert_ffn, e)                          \
   X (EXPERT_GATE_UP_BIAS, 41, "expert_gate_up_bias", MOE, EXPERTS, BIAS, m->expert_bias ? m->experts : 0,                    \
      up * m->expert_ffn, 1)                                                                                                  \
-  X (EXPERT_DOWN, 29, "expert_down", MOE, EXPERTS, LINEAR, m->experts, h, m->expert_ffn)                                     \
+  X (EXPERT_DOWN, 29, "expert_down", MOE, EXPERTS, LINEAR, m->experts, e, m->expert_ffn)                                     \
   X (EXPERT_DOWN_BIAS, 42, "expert_down_bias", MOE, EXPERTS, BIAS, m->expert_bias ? m->experts : 0, h, 1)                    \
+  X (EXPERT_OUT, 60, "expert_out", MOE, SHARED_EXPERTS, LINEAR, m->expert_hidden > 0, h, m->expert_hidden)                   \
   X (SHARED_GATE_UP, 30, "shared_gate_up", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, up * m->shared_ffn, h)            \
   X (SHARED_DOWN, 31, "shared_down", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, h, m->shared_ffn)                       \
   X (SHARED_GATE, 32, "shared_gate", MOE, SHARED_EXPERTS, TABLE, m->shared_gate, 1, h)                                       \

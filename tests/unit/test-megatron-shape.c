@@ -73,6 +73,7 @@ static const struct
   { MOE "--hybrid-override-pattern ME*- --mamba-num-heads 6 --mamba-head-dim 32 "
         "--mamba-num-groups 2 --mamba-state-dim 16 --moe-layer-freq 3",
     MIXTRAL_TEXT ",pattern=ME*-,ssm_heads=6,ssm_head_dim=32,ssm_groups=2,ssm_state=16,ssm_conv=4" },
+  { MOE "--moe-latent-size 16", MIXTRAL_TEXT ",expert_hidden=16" },
   { LLAMA "--linear-attention-freq 2", LLAMA_TEXT }, /* of no variant: unused */
   { GDN "--linear-attention-freq 2",
     LLAMA_TEXT ",attn_every=2,delta_key_heads=16,delta_value_heads=32,delta_key_dim=128,"
@@ -255,7 +256,6 @@ static const struct
   { GDN "--linear-attention-freq 2 --linear-num-key-heads 3", INVALID, "key_heads" },
   { LLAMA "--experimental-attention-variant dsa", UNSUPPORTED, "gdn2 or dsa" },
   { LLAMA "--experimental-attention-variant gdn2", UNSUPPORTED, "gdn2 or dsa" },
-  { MOE "--moe-latent-size 16", UNSUPPORTED, "--moe-latent-size" },
   { MOE "--moe-layer-freq 2", UNSUPPORTED, "--moe-layer-freq '2'" },
   { MOE "--moe-layer-freq '[1,0,0,1]'", UNSUPPORTED, "--moe-layer-freq '[1,0,0,1]'" },
   { MOE "--moe-layer-freq '[0]*4'", UNSUPPORTED, "no layer has experts" },

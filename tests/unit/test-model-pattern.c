@@ -40,6 +40,9 @@ static const struct
                 "\"norm_topk_prob\": true, \"num_nextn_predict_layers\": 0"),
     TEXT ",experts=8,topk=2,expert_ffn=9,shared_ffn=7,router_bias=on,router_score=sigmoid,"
          "router_scale=2.5,pattern=ME*-" },
+  { WITH (SMALL ", \"hybrid_override_pattern\": \"MEM*\"" EXPERTS "\"moe_latent_size\": 64"),
+    TEXT ",experts=8,topk=2,expert_ffn=9,expert_hidden=64,shared_ffn=9,router_bias=on,"
+         "router_score=sigmoid,pattern=MEM*" },
 };
 
 START_TEST (config_of_family)
@@ -75,8 +78,8 @@ static const struct
     "c.json: chunk_size: '256' is not modelled for this family", PLAN_ERROR_UNSUPPORTED },
   { WITH (SMALL ", \"hybrid_override_pattern\": \"MM*-\", \"num_nextn_predict_layers\": 1"),
     "c.json: num_nextn_predict_layers: prediction modules", PLAN_ERROR_UNSUPPORTED },
-  { WITH (SMALL ", \"hybrid_override_pattern\": \"MEM*\"" EXPERTS "\"moe_latent_size\": 64"),
-    "c.json: moe_latent_size: experts that read another width", PLAN_ERROR_UNSUPPORTED },
+  { WITH (SMALL ", \"hybrid_override_pattern\": \"MEM*\"" EXPERTS "\"norm_topk_prob\": false"),
+    "c.json: norm_topk_prob: only true is modelled", PLAN_ERROR_UNSUPPORTED },
 };
 
 START_TEST (refuses_config)
@@ -173,6 +176,30 @@ START_TEST (counts_as_in_the_checkpoint)
 }
 END_TEST
 
+/* Nemotron 3 Super without its prediction module: experts read 1024 of 4096 columns. Published are
+ * 120 billion parameters, 12 of them active. */
+START_TEST (narrow_experts_count)
+{
+  g_autoptr (PlanModel) model = plan_model_new ("nemotron-3-super-120b-a12b", NULL);
+  const guint64 h = 4096, latent = 1024, heads = 128, inner = heads * 64, bc = 2 * 8 * 128;
+  const guint64 mamba
+      = h + (2 * inner + bc + heads) * h + (inner + bc) * 5 + 3 * heads + inner + h * inner;
+  const guint64 attention = h + 2 * (32 * 128) * h + 2 * (2 * 128) * h;
+  const guint64 moe = h + 512 * h + 512 + 2 * h * 5376 + 2 * h * latent;
+  const guint64 expert = 2 * latent * 2688, outer = 2 * 131072 * h + h;
+  const guint64 but_experts = 40 * mamba + 8 * attention + 40 * moe + outer;
+  ck_assert_uint_eq (plan_model_parameters (model), but_experts + 40 * 512 * expert);
+  ck_assert_uint_eq (plan_model_active_parameters (model), but_experts + 40 * 22 * expert);
+  ck_assert_uint_eq (plan_model_active_parameters (model) / 1000000000, 12);
+  const double w = 4096, in = 2 * w, s = 8192, l = 1024;
+  const double state = 2 * w * (2 * in + 2 * 8 * 128.0 + 128) + 7 * in * 128 + 2 * in * w;
+  const double attends = 4 * w * (w + w * 2 / 32.0) + 2 * s * w;
+  const double experts = 4 * l * 2688 * 22 + 4 * w * l + 4 * w * 5376;
+  ck_assert_double_eq_tol (plan_model_flops_per_token (model, 8192, 131072),
+                           3 * (40 * state + 8 * attends + 40 * experts + 2 * w * 131072), 1);
+}
+END_TEST
+
 /* Term by term as in Megatron-LM training.py, hybrid_flops, whose width inside is twice the
  * model's. */
 START_TEST (flops_are_those_of_megatron)
@@ -226,6 +253,7 @@ main (void)
   tcase_add_loop_test (tcase, refuses_spec, 0, G_N_ELEMENTS (bad_specs));
   tcase_add_test (tcase, layers_have_one_part);
   tcase_add_test (tcase, counts_as_in_the_checkpoint);
+  tcase_add_test (tcase, narrow_experts_count);
   tcase_add_test (tcase, flops_are_those_of_megatron);
   tcase_add_test (tcase, patterns_recur);
   suite_add_tcase (suite, tcase);

@@ -108,7 +108,8 @@ static const struct
   { "qwen3.5-4b", G_GUINT64_CONSTANT (4205751296), "by hand" },
   { "qwen3.5-2b", G_GUINT64_CONSTANT (1881825088), "by hand" },
   { "qwen3.5-0.8b", G_GUINT64_CONSTANT (752393024), "by hand" },
-  /* counted by hand (prop-model.c); model cards say 4, 8, 47, 56, 9, 12 and 31.6 billion */
+  /* counted by hand (prop-model.c); model cards say 4, 8, 47, 56, 9, 12, 31.6, 120
+   * and 550 billion, the last two with prediction modules, which are left out */
   { "nemotron-h-4b", G_GUINT64_CONSTANT (4489223040), "by hand" },
   { "nemotron-h-8b", G_GUINT64_CONSTANT (8100852736), "by hand" },
   { "nemotron-h-47b", G_GUINT64_CONSTANT (46791554816), "by hand" },
@@ -116,6 +117,8 @@ static const struct
   { "nemotron-nano-9b-v2", G_GUINT64_CONSTANT (8888227328), "by hand" },
   { "nemotron-nano-12b-v2", G_GUINT64_CONSTANT (12310001152), "by hand" },
   { "nemotron-3-nano-30b-a3b", G_GUINT64_CONSTANT (31577940288), "by hand" },
+  { "nemotron-3-super-120b-a12b", G_GUINT64_CONSTANT (120668707840), "by hand" },
+  { "nemotron-3-ultra-550b-a55b", G_GUINT64_CONSTANT (549308993536), "by hand" },
   { "olmoe-1b-7b", G_GUINT64_CONSTANT (6919161856), "huggingface.co/allenai/OLMoE-1B-7B-0924" },
   { "glm4-9b", G_GUINT64_CONSTANT (9400279040), "huggingface.co/zai-org/GLM-4-9B-0414" },
   { "phi4", G_GUINT64_CONSTANT (14659507200), "huggingface.co/microsoft/phi-4" },
@@ -352,7 +355,8 @@ START_TEST (role_numbers_stay)
   ck_assert_int_eq (PLAN_TENSOR_EXPERT_DOWN_BIAS, 42);
   ck_assert_int_eq (PLAN_TENSOR_EMBED_NORM_BIAS, 44);
   ck_assert_int_eq (PLAN_TENSOR_DELTA_OUT, 50);
-  ck_assert_int_eq (PLAN_TENSOR_SSM_OUT, PLAN_N_TENSORS - 1);
+  ck_assert_int_eq (PLAN_TENSOR_SSM_OUT, 58);
+  ck_assert_int_eq (PLAN_TENSOR_EXPERT_OUT, PLAN_N_TENSORS - 1);
   g_autoptr (PlanModel) model = plan_model_new ("deepseek-v3", NULL);
   for (guint role = 0; role < PLAN_N_TENSORS; role++) /* none is left out */
     ck_assert_uint_eq (plan_model_tensor (model, role, 1).role, role);
@@ -408,6 +412,8 @@ static const struct
   { "llama4-maverick", 17, 0 },
   { "gpt-oss-20b", 3.61, 0 },
   { "nemotron-3-nano-30b-a3b", 3.2, 0 },
+  { "nemotron-3-super-120b-a12b", 12, 0 },
+  { "nemotron-3-ultra-550b-a55b", 55, 0 },
   { "gpt-oss-120b", 5.13, 0 },
   /* Moonlight-16B-A3B */
   { "family=deepseek_v3,layers=27,hidden=2048,ffn=11264,heads=16,vocab=163840,max_seq=8192,"
@@ -648,7 +654,7 @@ static const struct
     PLAN_ERROR_INVALID },
   { TINY ",rope_fraction=0", "model: rope_fraction: '0' is out of range", PLAN_ERROR_INVALID },
   { TINY ",topk=1",
-    "model: experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, dense_layers, "
+    "model: experts: 0, so topk, expert_ffn, expert_hidden, shared_ffn, shared_gate, dense_layers, "
     "moe_every, expert_bias, scores_on_input, pre_softmax and what begins with router_ must be "
     "left out",
     PLAN_ERROR_INVALID },

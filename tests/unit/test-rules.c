@@ -376,6 +376,8 @@ static const struct
   { "not-built-yet-with-pattern", "nemotron-h-8b", "gbs=64 deterministic=on ce_fusion=off" },
   { "not-built-yet-with-pattern", "nemotron-h-8b",
     "gbs=64 stack=megatron strategy=optim pp=2 vpp=2" },
+  { "not-built-yet-expert_hidden", "nemotron-3-super-120b-a12b", "gbs=64" },
+  { "not-built-yet-expert_hidden", "qwen3-30b-a3b,expert_hidden=512", "gbs=64 stack=native" },
   { "tp-divides-model", "nemotron-h-8b,ssm_groups=2", "gbs=64 tp=4" },
   { "fp8-needs-aligned-shapes", "nemotron-h-8b,ssm_heads=136",
     "gbs=64 compute=fp8-tensorwise tp=2 sp=on" },
