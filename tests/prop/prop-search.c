@@ -2,6 +2,7 @@
 /* The search finds what trying every plan finds; its bounds are never above the simulation. */
 #include "config.h"
 
+#include "advise/floor-work.h"
 #include "advise/predict.h"
 #include "advise/score.h"
 #include "planner/plan/megatron-lacks.h"
@@ -43,7 +44,8 @@ needed_bytes (const PlanMemory *memory)
   return memory->device + (guint64)(1.5332062740589438 * scale);
 }
 
-/* Scores a plan op by op, without the scorer's cache of schedules. */
+/* Scores a plan op by op, without the scorer's cache of schedules. The bound of a step by its
+ * schedule is no longer than it. */
 static void
 simulate (const Case *c, const PlanCase *of, PlanScore *out)
 {
@@ -65,6 +67,8 @@ simulate (const Case *c, const PlanCase *of, PlanScore *out)
   for (guint i = 0; i < n; i++)
     {
       const PlanMemory *memory = &traces[i]->memory;
+      ck_assert (c->cluster->kind != PLAN_DEVICE_GPU || n > 1
+                 || advise_floor_serial_ns (schedules[i], costs[i]) <= out->time_ns);
       if (memory->device > out->device_bytes)
         {
           out->device_bytes = memory->device;
