@@ -178,8 +178,8 @@ waits_for_tokens (const PlanFacts *f)
 {
   return (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP))
          && f->value[PLAN_EP] > 1 && IS (f, EP_OVERLAP, OFF) && !IS (f, MOE_DISPATCHER, ALLGATHER)
-         && f->value[PLAN_ETP] == 1 && f->model->delta.attn_every == 0
-         && !f->model->attn_gate; /* not-built-yet-with-delta */
+         && f->value[PLAN_ETP] == 1 && f->model->delta.attn_every == 0 && !f->model->attn_gate
+         && !*f->model->pattern.of; /* not-built-yet-with-delta, -with-pattern */
 }
 
 static gboolean
