@@ -257,23 +257,23 @@ keeps_waits (const PlanFacts *f)
          && !(IS (f, MOE_PAD_TO_CAPACITY, ON) && is_stack (f, PLAN_STACK_NATIVE));
 }
 
-static gboolean
-has_other_fields_of_block (const PlanFacts *f)
-{
-  return has_experts (f)
-         && (!computes_experts (f) || gathers_otherwise (f) || overlaps_products (f)
-             || ((!IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0)
-                 && !is_stack (f, PLAN_STACK_NATIVE))
-             || keeps_waits (f) || f->value[PLAN_OFFLOAD_LAYERS] > 0
-             || f->value[PLAN_OFFLOAD_MODULES] != 0
-             || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
-}
-
-static gboolean
-has_other_fields (const PlanFacts *f)
-{
-  return has_other_fields_of_block (f) || (has_experts (f) && pools_otherwise (f));
-}
+/* What is not modelled of models with experts or latent attention, one field after another. */
+#define EXPERTS_OTHERWISE(does, condition) \
+  static gboolean does##_experts_otherwise (const PlanFacts *f) \
+  { \
+    return has_experts (f) && (condition); \
+  }
+EXPERTS_OTHERWISE (computes, !computes_experts (f))
+EXPERTS_OTHERWISE (gathers, gathers_otherwise (f))
+EXPERTS_OTHERWISE (pools, pools_otherwise (f))
+EXPERTS_OTHERWISE (overlaps, overlaps_products (f))
+EXPERTS_OTHERWISE (graphs, keeps_waits (f))
+EXPERTS_OTHERWISE (evaluates, !IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE))
+EXPERTS_OTHERWISE (offloads,
+                   (f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 && !is_stack (f, PLAN_STACK_NATIVE))
+                       || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0)
+EXPERTS_OTHERWISE (recomputes,
+                   IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC))
 
 /* What was measured, or read, on NVIDIA's GPUs alone: memory registered with NCCL, reductions by
  * switches, GEMMs in pieces, whole steps as graphs, scales of blocks, libraries for experts. */
@@ -482,15 +482,25 @@ static const PlanRuleEntry rules[] = {
       "megatron and native", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_latent_attention, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP), PLAN_OF_BLOCKS },
-  { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
-      "Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32, nvfp4 and, without latent attention, fp8-delayed), param_gather=compute (on stack=megatron also mxfp8; on "
-      "Megatron's stacks also fp8 where all layers have experts, or none), "
-      "double_buffer=off (on stack=megatron-fsdp also on where all layers have experts, or none), tp_overlap=none (on Megatron's stacks also ub, without shared experts and latent attention), cuda_graph=off (the host waits for numbers of rows; on stack=native also on with moe_pad_to_capacity=on), "
-      "task=train (but on stack=native), nothing offloaded (stack=native: but the optimizer) and no recompute_modules=op-sac by this version",
-      LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_other_fields, PLAN_ADD_NAME,
-    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES),
-    PLAN_BREAKS_BLOCKS (has_other_fields_of_block) },
+  /* Of models with experts or latent attention. */
+#define OF_EXPERTS(name, what, does, ...) \
+  { { "not-built-yet-" name "-of-experts", "models with experts or latent attention are modelled with " what " by this version", LIMIT, \
+      PLAN_ERROR_UNSUPPORTED }, does##_experts_otherwise, PLAN_ADD_NAME, __VA_ARGS__ }
+  OF_EXPERTS ("compute", "compute=bf16, on Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also "
+    "fp32, nvfp4 and, without latent attention, fp8-delayed,", computes, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("param_gather", "param_gather=compute, on stack=megatron also mxfp8, and on Megatron's stacks also fp8 where all layers have "
+    "experts, or none,", gathers, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("double_buffer", "double_buffer=off, on stack=megatron-fsdp also on where all layers have experts, or none,",
+    pools, PLAN_SHOW (PLAN_STACK, PLAN_DOUBLE_BUFFER)),
+  OF_EXPERTS ("tp_overlap", "tp_overlap=none, on Megatron's stacks also ub without shared experts and latent attention,", overlaps,
+    PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("cuda_graph", "cuda_graph=off, as the host waits for numbers of rows, on stack=native also on with moe_pad_to_capacity=on,",
+    graphs, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH, PLAN_MOE_PAD_TO_CAPACITY), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("task", "task=train, on stack=native also eval,", evaluates, PLAN_SHOW (PLAN_STACK, PLAN_TASK), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("offload", "nothing offloaded, on stack=native also the optimizer,", offloads, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_OPTIMIZER,
+    PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("op-sac", "recompute_modules other than op-sac", recomputes, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS),
+#undef OF_EXPERTS
   { { "not-built-yet-micro-batches", "steps of at most 131072 micro batches, and of 8192 with pp above 1, are planned by this "
       "version: gbs / mbs / the data-parallel size (devices / tp / cp / pp) must not be more; gbs counts sequences, not tokens",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
