@@ -286,7 +286,7 @@ plan_lower_end_pair (PlanLowerPair *self)
   self->half.half = 2;
   if (!plan_lower_begin_pass (lower, &self->half))
     {
-      g_warn_if_fail (!self->is_echo);
+      g_assert (!self->is_echo);
       if (self->here[BACK].layers > 0)
         end_back (self);
       turn_to (self, AHEAD);
