@@ -144,7 +144,9 @@ plan_model_preset_named (const char *name)
     }
 }
 
-/* The longest name that `typed` begins with, else the one that differs least; NULL: none. */
+/* The longest name that `typed` begins with, else the first that begins with it, else the one that
+ * differs least; NULL: none. Fewer letters begin too many names. */
+#define ENOUGH_LETTERS 6
 static const char *
 nearest (const char *typed)
 {
@@ -153,6 +155,9 @@ nearest (const char *typed)
   g_autofree char *lower = g_ascii_strdown (typed, -1);
   for (const char *const *name = names; *name; name++)
     if (g_str_has_prefix (lower, *name) && (!found || strlen (*name) > strlen (found)))
+      found = *name;
+  for (const char *const *name = names; !found && strlen (lower) >= ENOUGH_LETTERS && *name; name++)
+    if (g_str_has_prefix (*name, lower))
       found = *name;
   return found ? found : plan_text_closest (lower, names);
 }
@@ -163,7 +168,8 @@ refuse_name (const char *name, GError **error)
   const char *const near = nearest (without_organisation (name));
   g_autofree char *shown = plan_text_quote (name);
   g_autofree char *hint
-      = plan_text_suggest (near ? plan_model_preset_named (near) : name, plan_model_presets ());
+      = near ? plan_text_suggest (plan_model_preset_named (near), plan_model_presets ())
+             : g_strdup ("fsdplan show, without options, names those that are shipped");
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                "model: %s is neither a shipped model nor a file nor a list such as "
                "layers=4,hidden=64,...: %s",
