@@ -371,8 +371,7 @@ score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, gint64 enou
   s.error = advise_memory_error (self->input->adjustments, of->cluster, of->stack);
   s.communicator_bytes = plan_bound_communicator_bytes (of);
   s.known = find_known (self, &s.key);
-  const guint64 least
-      = plan_bound_memory (of); /* by itself, as MAX computes what is larger twice */
+  const guint64 least = plan_bound_memory (of); /* not inside MAX, which would compute it twice */
   s.known.memory_bytes = MAX (s.known.memory_bytes, least);
   const gboolean has_stages = of->plan.value[PLAN_PP] > 1;
   if (!has_stages)

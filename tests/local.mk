@@ -740,7 +740,7 @@ EXTRA_DIST += %D%/README.md %D%/check-toolkits.sh %D%/lsan.supp $(script_tests) 
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
   %D%/bench/race-torch.py %D%/bench/race-torch.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
-  %D%/unit/test-cost-case.h %D%/unit/test-lower-case.h %D%/unit/test-plan-case.h %D%/unit/test-names.h \
+  %D%/unit/test-cost-case.h %D%/unit/test-config-case.h %D%/unit/test-lower-case.h %D%/unit/test-plan-case.h %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/unit/store-v4.sql %D%/golden/store-small.json \
   %D%/golden/runs-sites.csv %D%/golden/runs-small.csv \
   %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \

@@ -63,6 +63,22 @@ void plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId 
                             PlanValueId kept, PlanValueId out, PlanTensorRole weight,
                             PlanTensorRole bias, gint64 cols, gint64 depth);
 
+/* Adds a node of a mixer (linear attention, a state space) on all rows; defines a value of so many
+ * columns for each row, in the format of activations. */
+static inline PlanNode *
+plan_layer_add_mixer (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out)
+{
+  PlanNode *node = plan_layer_add (b->graph, kind, PLAN_MODULE_OTHER, in, out);
+  node->rows = b->sizes->rows;
+  return node;
+}
+
+static inline void
+plan_layer_define_rows (PlanLayerBuilder *b, PlanValueId id, gint64 cols)
+{
+  plan_layer_define (b->graph, id, b->sizes->rows * cols, b->sizes->compute);
+}
+
 /* Adds quantising of `in` as `out` and, transposed, as `col`. Returns what the forward GEMM reads;
  * `out_kept` is what the backward one reads. Both are `in` where nothing is quantised. */
 PlanValueId plan_layer_add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in,

@@ -19,20 +19,6 @@
 
 #define NONE PLAN_N_TENSORS /* no bias */
 
-static PlanNode *
-add (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out)
-{
-  PlanNode *node = plan_layer_add (b->graph, kind, PLAN_MODULE_OTHER, in, out);
-  node->rows = b->sizes->rows;
-  return node;
-}
-
-static void
-define (PlanLayerBuilder *b, PlanValueId id, gint64 cols)
-{
-  plan_layer_define (b->graph, id, b->sizes->rows * cols, b->sizes->compute);
-}
-
 static void
 define_wide (PlanLayerBuilder *b, PlanValueId id, gint64 cols)
 {
@@ -43,12 +29,13 @@ static void
 add_gates (PlanLayerBuilder *b)
 {
   const PlanDelta *d = &b->sizes->delta;
-  PlanNode *node = add (b, PLAN_NODE_DELTA_GATES, PLAN_VALUE_MIXER_IN, PLAN_VALUE_DELTA_GATE);
+  PlanNode *node
+      = plan_layer_add_mixer (b, PLAN_NODE_DELTA_GATES, PLAN_VALUE_MIXER_IN, PLAN_VALUE_DELTA_GATE);
   node->col = PLAN_VALUE_DELTA_DECAY;
   node->stats = PLAN_VALUE_DELTA_STRENGTH;
-  define (b, PLAN_VALUE_DELTA_GATE, plan_delta_values (d));
+  plan_layer_define_rows (b, PLAN_VALUE_DELTA_GATE, plan_delta_values (d));
   define_wide (b, PLAN_VALUE_DELTA_DECAY, d->value_heads);
-  define (b, PLAN_VALUE_DELTA_STRENGTH, d->value_heads);
+  plan_layer_define_rows (b, PLAN_VALUE_DELTA_STRENGTH, d->value_heads);
 }
 
 /* Bytes that are taken beside, and given back with the call's return: w, u, the new values and a
@@ -62,13 +49,14 @@ add_rule (PlanLayerBuilder *b, gint64 seq)
   const gint64 states = chunks * d->value_heads * d->key_dim * d->value_dim;
   const gint64 keys = b->sizes->rows * d->value_heads * d->key_dim;
   const gint64 values = b->sizes->rows * plan_delta_values (d);
-  PlanNode *node = add (b, PLAN_NODE_DELTA_RULE, PLAN_VALUE_DELTA_QKV, PLAN_VALUE_MIXER_OUT);
+  PlanNode *node
+      = plan_layer_add_mixer (b, PLAN_NODE_DELTA_RULE, PLAN_VALUE_DELTA_QKV, PLAN_VALUE_MIXER_OUT);
   node->other = PLAN_VALUE_DELTA_DECAY;
   node->latent = PLAN_VALUE_DELTA_STRENGTH;
   node->stats = PLAN_VALUE_DELTA_INVERSE;
   node->col = PLAN_VALUE_MIXER_WORK;
-  define (b, PLAN_VALUE_MIXER_OUT, plan_delta_values (d));
-  define (b, PLAN_VALUE_DELTA_INVERSE, PLAN_DELTA_CHUNK * d->value_heads);
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_OUT, plan_delta_values (d));
+  plan_layer_define_rows (b, PLAN_VALUE_DELTA_INVERSE, PLAN_DELTA_CHUNK * d->value_heads);
   plan_layer_define (b->graph, PLAN_VALUE_MIXER_WORK, keys + 2 * values + states,
                      b->sizes->compute);
   plan_layer_define (b->graph, PLAN_VALUE_MIXER_WORK_BACK, 3 * (keys + values) + 2 * states,
@@ -79,12 +67,13 @@ static void
 add_gated_norm (PlanLayerBuilder *b)
 {
   const PlanDelta *d = &b->sizes->delta;
-  PlanNode *node = add (b, PLAN_NODE_DELTA_NORM, PLAN_VALUE_MIXER_OUT, PLAN_VALUE_MIXER_READY);
+  PlanNode *node = plan_layer_add_mixer (b, PLAN_NODE_DELTA_NORM, PLAN_VALUE_MIXER_OUT,
+                                         PLAN_VALUE_MIXER_READY);
   node->other = PLAN_VALUE_DELTA_GATE;
   node->stats = PLAN_VALUE_MIXER_STATS;
   node->col = PLAN_VALUE_DELTA_NORMED;
-  define (b, PLAN_VALUE_MIXER_READY, plan_delta_values (d));
-  define (b, PLAN_VALUE_DELTA_NORMED, plan_delta_values (d));
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_READY, plan_delta_values (d));
+  plan_layer_define_rows (b, PLAN_VALUE_DELTA_NORMED, plan_delta_values (d));
   define_wide (b, PLAN_VALUE_MIXER_STATS, d->value_heads);
 }
 
@@ -97,14 +86,16 @@ plan_layer_add_delta (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq)
       b, PLAN_MODULE_OTHER, x[0], x, PLAN_TENSOR_DELTA_IN, b->model->hidden, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_MIXER_IN,
                          PLAN_TENSOR_DELTA_IN, NONE, plan_delta_projected (d), b->model->hidden);
-  add (b, PLAN_NODE_DELTA_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_DELTA_CONV)->weight
+  plan_layer_add_mixer (b, PLAN_NODE_DELTA_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_DELTA_CONV)->weight
       = PLAN_TENSOR_DELTA_CONV;
-  define (b, PLAN_VALUE_DELTA_CONV, plan_delta_turned (d));
-  PlanNode *node = add (b, PLAN_NODE_DELTA_KEYS, PLAN_VALUE_DELTA_CONV, PLAN_VALUE_DELTA_QKV);
+  plan_layer_define_rows (b, PLAN_VALUE_DELTA_CONV, plan_delta_turned (d));
+  PlanNode *node
+      = plan_layer_add_mixer (b, PLAN_NODE_DELTA_KEYS, PLAN_VALUE_DELTA_CONV, PLAN_VALUE_DELTA_QKV);
   node->col = PLAN_VALUE_DELTA_KEYS;
   node->stats = PLAN_VALUE_DELTA_KEY_STATS;
-  define (b, PLAN_VALUE_DELTA_QKV, d->value_heads * (2 * d->key_dim + d->value_dim));
-  define (b, PLAN_VALUE_DELTA_KEYS, 2 * plan_delta_keys (d));
+  plan_layer_define_rows (b, PLAN_VALUE_DELTA_QKV,
+                          d->value_heads * (2 * d->key_dim + d->value_dim));
+  plan_layer_define_rows (b, PLAN_VALUE_DELTA_KEYS, 2 * plan_delta_keys (d));
   define_wide (b, PLAN_VALUE_DELTA_KEY_STATS, 2 * d->key_heads);
   add_gates (b);
   add_rule (b, seq);

@@ -387,8 +387,8 @@ add_attention_branch (PlanLayerBuilder *b)
   return end_attention_branch (b);
 }
 
-/* The norm quantises what it writes only in models without experts: where some layers have experts,
- * whose router reads the norm's output as it is, it has one format in all layers. */
+/* The MLP's norm quantises its output in models without experts alone: the output has one format in
+ * all layers, and the router of a layer with experts reads it unquantised. */
 static PlanValueId
 add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
 {

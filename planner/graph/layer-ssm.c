@@ -14,26 +14,13 @@
 
 #define NONE PLAN_N_TENSORS /* no bias */
 
-static PlanNode *
-add (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out)
-{
-  PlanNode *node = plan_layer_add (b->graph, kind, PLAN_MODULE_OTHER, in, out);
-  node->rows = b->sizes->rows;
-  return node;
-}
-
-static void
-define (PlanLayerBuilder *b, PlanValueId id, gint64 cols)
-{
-  plan_layer_define (b->graph, id, b->sizes->rows * cols, b->sizes->compute);
-}
-
-/* What is taken beside, and given back with the call's return, in units of a wide number: going
- * forward decays and steps, then either the states of chunks twice, or the states as products read
- * them with C times B of each chunk (_mamba_chunk_scan_combined_fwd), less the outputs, which are
- * taken only then; backward a copy of the steps, decays and steps, C times B, states and their
- * gradients both wide and narrow, and the gradient of the output before the gate
- * (_mamba_chunk_scan_combined_bwd, at _state_passing_bwd). */
+/* Memory that a call takes and gives back before it returns, in fp32 numbers.
+ * Forward (_mamba_chunk_scan_combined_fwd): decays and steps; then the larger of the states of
+ * chunks twice, less the outputs, which are taken only then, and of states in bf16 beside the
+ * product of C and B of each chunk.
+ * Backward (_mamba_chunk_scan_combined_bwd, at _state_passing_bwd): a copy of the steps; decays and
+ * steps; the product of C and B; states and their gradients in fp32 and in bf16; the gradient of
+ * the output before the gate. */
 static void
 define_work (PlanLayerBuilder *b, gint64 seq)
 {
@@ -59,19 +46,21 @@ plan_layer_add_ssm (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq)
       b, PLAN_MODULE_OTHER, x[0], x, PLAN_TENSOR_SSM_IN, b->model->hidden, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_MIXER_IN, PLAN_TENSOR_SSM_IN,
                          NONE, plan_ssm_projected (m), b->model->hidden);
-  PlanNode *node = add (b, PLAN_NODE_SSM_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_SSM_CONV);
+  PlanNode *node
+      = plan_layer_add_mixer (b, PLAN_NODE_SSM_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_SSM_CONV);
   node->is_cheap = TRUE;
-  define (b, PLAN_VALUE_SSM_CONV, plan_ssm_turned (m));
-  node = add (b, PLAN_NODE_SSM_SCAN, PLAN_VALUE_SSM_CONV, PLAN_VALUE_MIXER_OUT);
+  plan_layer_define_rows (b, PLAN_VALUE_SSM_CONV, plan_ssm_turned (m));
+  node = plan_layer_add_mixer (b, PLAN_NODE_SSM_SCAN, PLAN_VALUE_SSM_CONV, PLAN_VALUE_MIXER_OUT);
   node->other = PLAN_VALUE_MIXER_IN;
   node->stats = PLAN_VALUE_SSM_UNGATED;
   node->col = PLAN_VALUE_MIXER_WORK;
-  define (b, PLAN_VALUE_MIXER_OUT, inner);
-  define (b, PLAN_VALUE_SSM_UNGATED, inner);
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_OUT, inner);
+  plan_layer_define_rows (b, PLAN_VALUE_SSM_UNGATED, inner);
   define_work (b, seq);
-  node = add (b, PLAN_NODE_GROUP_NORM, PLAN_VALUE_MIXER_OUT, PLAN_VALUE_MIXER_READY);
+  node = plan_layer_add_mixer (b, PLAN_NODE_GROUP_NORM, PLAN_VALUE_MIXER_OUT,
+                               PLAN_VALUE_MIXER_READY);
   node->stats = PLAN_VALUE_MIXER_STATS;
-  define (b, PLAN_VALUE_MIXER_READY, inner);
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_READY, inner);
   plan_layer_define (b->graph, PLAN_VALUE_MIXER_STATS, b->sizes->rows * m->groups, PLAN_DTYPE_FP32);
   plan_layer_add_quantised_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_MIXER_READY,
                                    PLAN_VALUE_MIXER_READY_Q, PLAN_VALUE_MIXER_READY_COL,

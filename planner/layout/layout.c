@@ -75,7 +75,7 @@ kind_of (const PlanModel *model, gint64 layer)
   return kind & PLAN_LAYER_PART ? kind : kind & (PLAN_LAYER_EXPERTS | PLAN_LAYER_RECURRENT);
 }
 
-/* What the layers of a model are, by which they have their buckets. */
+/* Numbers and kinds of a model's layers, which decide what buckets there are. */
 typedef struct
 {
   gint64 moe, recurrent; /* how many layers have experts; a state */

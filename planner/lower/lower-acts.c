@@ -20,7 +20,7 @@ typedef enum
   PRESENT,
 } Residence;
 
-/* What a pass reads of a unit's weights, three pieces at most. */
+/* The pieces of a unit's weights that its passes read, three at most. */
 #define MAX_PIECES 3
 typedef struct
 {

@@ -182,7 +182,7 @@ begin_ahead (PlanLowerPair *self, gint64 layer)
   return parts;
 }
 
-/* Goes back through what a prediction module has before its layer. */
+/* Lowers the backward pass of what a prediction module has before its layer. */
 static void
 leave_module (PlanLowerPair *self, PlanLowerUnit unit)
 {

@@ -57,3 +57,32 @@ gathered_into (const PlanSchedule *schedule, const char *name)
       elements += (guint64)op->dims[0] * plan_schedule_group_size (schedule, op);
   return elements;
 }
+
+/* Bytes of what a kind of layer keeps for its backward pass. */
+static inline guint64
+kept_bytes (const TestCase *c, guint kind)
+{
+  const PlanLayerGraph *net = &c->of->graphs.of[kind];
+  PlanValueSet kept = plan_layer_graph_kept (net, &c->of->graphs.sizes, 0, net->n_nodes);
+  guint64 bytes = 0;
+  while (kept)
+    {
+      const PlanValue *value = &net->values[plan_value_pop (&kept)];
+      bytes += plan_dtype_bytes (value->dtype, value->elements);
+    }
+  return bytes;
+}
+
+/* Checks that each of these lists stands among the names of a step's compute ops. */
+static inline void
+check_ops_are_there (const TestCase *c, const char *const *lists, guint n)
+{
+  PlanCursor cursor;
+  g_autoptr (GString) names = g_string_new (" ");
+  plan_cursor_start (&cursor, c->schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (plan_op_class (op->kind) == PLAN_CLASS_COMPUTE)
+      g_string_append_printf (names, "%s ", plan_op_name (op->kind));
+  for (guint i = 0; i < n; i++)
+    ck_assert_msg (strstr (names->str, lists[i]) != NULL, "%s: not in %s", lists[i], names->str);
+}

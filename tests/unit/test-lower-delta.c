@@ -13,15 +13,8 @@
 START_TEST (layers_run_these_ops)
 {
   TestCase c;
-  PlanCursor cursor;
-  const PlanOp *op;
-  g_autoptr (GString) names = g_string_new (NULL);
   test_case_init (&c, "qwen3.5-0.8b,layers=2,attn_every=2", "dgx-h100:1",
                   "gbs=8 mbs=1 seq=1024 stack=megatron strategy=optim recompute=none");
-  for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
-       (op = plan_cursor_next (&cursor));)
-    if (plan_op_class (op->kind) == PLAN_CLASS_COMPUTE)
-      g_string_append_printf (names, "%s ", plan_op_name (op->kind));
   static const char *const parts[] = {
     " embed rmsnorm gemm delta_conv delta_keys delta_gates delta_rule delta_norm gemm add rmsnorm "
     "gemm swiglu gemm add ",
@@ -32,26 +25,10 @@ START_TEST (layers_run_these_ops)
     "accumulate delta_keys_bwd delta_conv_bwd accumulate gemm gemm accumulate rmsnorm_bwd "
     "accumulate add embed_bwd ",
   };
-  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
-    ck_assert_msg (strstr (names->str, parts[i]) != NULL, "%s: not in %s", parts[i], names->str);
+  check_ops_are_there (&c, parts, G_N_ELEMENTS (parts));
   test_case_clear (&c);
 }
 END_TEST
-
-/* Bytes of what a kind of layer keeps. */
-static guint64
-kept_bytes (const TestCase *c, guint kind)
-{
-  const PlanLayerGraph *net = &c->of->graphs.of[kind];
-  PlanValueSet kept = plan_layer_graph_kept (net, &c->of->graphs.sizes, 0, net->n_nodes);
-  guint64 bytes = 0;
-  while (kept)
-    {
-      const PlanValue *value = &net->values[plan_value_pop (&kept)];
-      bytes += plan_dtype_bytes (value->dtype, value->elements);
-    }
-  return bytes;
-}
 
 /* Qwen3.5-9B at 4096 tokens, tensor by tensor: columns in bf16 and in fp32. */
 START_TEST (keeps_what_backward_passes_read)

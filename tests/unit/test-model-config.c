@@ -5,6 +5,7 @@
 #include "planner/base/error.h"
 #include "planner/model/model-config-write.h"
 #include "planner/model/model.h"
+#include "tests/unit/test-config-case.h"
 
 #include <check.h>
 #include <glib/gstdio.h>
@@ -390,17 +391,7 @@ START_TEST (published_files_pass)
 }
 END_TEST
 
-START_TEST (config_of_family)
-{
-  const char *const config = configs[_i].config;
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model
-      = plan_model_parse_config (config, strlen (config), "config.json", &error);
-  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
-  ck_assert_str_eq (model->name, strstr (config, "text_config") ? "custom-text" : "custom");
-  g_autofree char *text = plan_model_print (model);
-  ck_assert_str_eq (text, configs[_i].text);
-}
+START_TEST (config_of_family) { check_config_is_read (configs[_i].config, configs[_i].text); }
 END_TEST
 
 START_TEST (every_family_has_a_config)
@@ -548,13 +539,7 @@ static const struct
 START_TEST (refuses_config)
 {
   g_autofree char *text = config_with (bad_configs[_i].keys);
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = plan_model_parse_config (text, strlen (text), "c.json", &error);
-  ck_assert_ptr_null (model);
-  ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_configs[_i].code), "%s", error->message);
-  ck_assert_msg (strstr (error->message, bad_configs[_i].message), "%s", error->message);
-  ck_assert_msg (g_str_has_prefix (error->message, "c.json:"), "%s", error->message);
-  ck_assert_msg (!strchr (error->message, '\n'), "%s", error->message);
+  check_config_is_refused (text, bad_configs[_i].message, bad_configs[_i].code);
 }
 END_TEST
 
@@ -733,12 +718,7 @@ static const struct
 
 START_TEST (refuses_text)
 {
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model
-      = plan_model_parse_config (bad_texts[_i].text, strlen (bad_texts[_i].text), "c.json", &error);
-  ck_assert_ptr_null (model);
-  ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_texts[_i].code), "%s", error->message);
-  ck_assert_msg (strstr (error->message, bad_texts[_i].message), "%s", error->message);
+  check_config_is_refused (bad_texts[_i].text, bad_texts[_i].message, bad_texts[_i].code);
 }
 END_TEST
 

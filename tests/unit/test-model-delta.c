@@ -4,6 +4,7 @@
 
 #include "planner/base/error.h"
 #include "planner/model/model.h"
+#include "tests/unit/test-config-case.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -57,16 +58,7 @@ static const struct
     "expert_ffn=9,mtp=1" },
 };
 
-START_TEST (config_of_family)
-{
-  const char *const config = configs[_i].config;
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model
-      = plan_model_parse_config (config, strlen (config), "config.json", &error);
-  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
-  g_autofree char *text = plan_model_print (model);
-  ck_assert_str_eq (text, configs[_i].text);
-}
+START_TEST (config_of_family) { check_config_is_read (configs[_i].config, configs[_i].text); }
 END_TEST
 
 static const struct
@@ -93,12 +85,7 @@ static const struct
 
 START_TEST (refuses_config)
 {
-  const char *const config = bad_configs[_i].config;
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = plan_model_parse_config (config, strlen (config), "c.json", &error);
-  ck_assert_ptr_null (model);
-  ck_assert_msg (g_error_matches (error, PLAN_ERROR, bad_configs[_i].code), "%s", error->message);
-  ck_assert_msg (strstr (error->message, bad_configs[_i].message), "%s", error->message);
+  check_config_is_refused (bad_configs[_i].config, bad_configs[_i].message, bad_configs[_i].code);
 }
 END_TEST
 
