@@ -22,6 +22,8 @@ typedef enum
   KIND_BACKWARD,
   KIND_EXCHANGE,
   KIND_EDGE, /* gradients zeroed before all passes; norm and optimizer behind them */
+  KIND_BOTH, /* layers of both passes in turn (ep_overlap); the last kind, as few pictures have it
+              */
   N_KINDS
 } Kind;
 
@@ -35,6 +37,7 @@ static const struct
   [KIND_BACKWARD] = { "backward", "backward pass", 'B', 6 },
   [KIND_EXCHANGE] = { "exchange", "exchange", 'x', 7 },
   [KIND_EDGE] = { "edge", "start, end", 'e', 4 },
+  [KIND_BOTH] = { "both", "both passes, layer by layer", '2', 5 },
 };
 
 typedef struct
@@ -46,7 +49,7 @@ typedef struct
 
 typedef struct
 {
-  guint n;
+  guint n, n_kinds;
   gint64 to_ns;
   GArray *boxes;    /* Box: by stage and time */
   GArray *measured; /* Box: what was measured; NULL: nothing was */
@@ -71,17 +74,19 @@ is_loss (const PlanOp *op)
   return op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
 }
 
-/* Adds the boxes of spans [begin, end), which lie between two exchanges. They are one pass, or on
- * the last stage a forward and a backward pass. */
+/* Adds the boxes of spans [begin, end), which lie between two exchanges. They are one pass, on the
+ * last stage a forward and a backward pass, or two passes that run beside each other: these alone
+ * send rows of experts on a stream of their own. */
 static void
 add_boxes (const View *self, GArray *boxes, const PlanTraceView *view, guint stage, guint begin,
            guint end)
 {
-  gboolean has_backward = FALSE, has_loss = FALSE;
+  gboolean has_backward = FALSE, has_loss = FALSE, has_both = FALSE;
   for (guint i = begin; i < end; i++)
     {
       has_backward = has_backward || is_backward (op_of (view, i));
       has_loss = has_loss || is_loss (op_of (view, i));
+      has_both = has_both || op_of (view, i)->stream == PLAN_STREAM_EXPERTS;
     }
   Kind kind = has_backward && !has_loss ? KIND_BACKWARD : KIND_FORWARD;
   if (stage > 0 && begin == 0) /* nothing has arrived yet */
@@ -95,6 +100,8 @@ add_boxes (const View *self, GArray *boxes, const PlanTraceView *view, guint sta
         kind = KIND_BACKWARD;
       if (op->kind == PLAN_OP_LOAD) /* the first stage goes on to the next micro batch */
         kind = KIND_FORWARD;
+      if (has_both)
+        kind = KIND_BOTH;
       if (plan_op_work (op->kind) == PLAN_WORK_OPTIMIZER)
         kind = KIND_EDGE;
       const Box box
@@ -177,6 +184,10 @@ view_init (View *self, const PlanTraceView *views, const PlanTraceView *measured
         self->to_ns = MAX (self->to_ns, measured[stage].offset_ns + measured[stage].trace->step_ns);
     }
   self->boxes = find_boxes (self, views);
+  self->n_kinds = KIND_BOTH;
+  for (guint i = 0; i < self->boxes->len; i++)
+    if (g_array_index (self->boxes, Box, i).kind == KIND_BOTH)
+      self->n_kinds = N_KINDS;
   self->measured = measured ? find_boxes (self, measured) : NULL;
 }
 
@@ -218,7 +229,7 @@ static GString *
 make_data (const View *self)
 {
   GString *data = g_string_new (NULL);
-  for (guint kind = 0; kind < N_KINDS; kind++)
+  for (guint kind = 0; kind < self->n_kinds; kind++)
     {
       plot_begin_block (data, kinds[kind].name, "start_ms end_ms bottom top");
       for (guint i = 0; i < self->boxes->len; i++)
@@ -272,7 +283,7 @@ make_letters (const View *self, const GArray *boxes, guint stage, guint n_cells)
         }
       char letter = '.';
       double longest_ns = idle_ns;
-      for (guint kind = 0; kind < N_KINDS; kind++)
+      for (guint kind = 0; kind < self->n_kinds; kind++)
         if (busy_ns[kind] > longest_ns)
           {
             longest_ns = busy_ns[kind];
@@ -304,7 +315,7 @@ append_letters (const View *self, PlotFigure *figure, GString *data)
         g_string_append_printf (data, " \" %s\"\n", letters);
       }
   g_string_append (figure->footer, "  . bubble");
-  for (guint kind = 0; kind < N_KINDS; kind++)
+  for (guint kind = 0; kind < self->n_kinds; kind++)
     g_string_append_printf (figure->footer, "   %c %s", kinds[kind].letter, kinds[kind].key);
   g_string_append_c (figure->footer, '\n');
   figure->lines = (self->measured ? 3 : 2) * self->n + 8;
@@ -324,14 +335,15 @@ set_rows (const View *self, PlotFigure *figure)
       g_string_append (to, ", 'measured' ");
       plot_append_real (to, row_of (self, stage) - MEASURED_BELOW, 2);
     }
-  g_string_append_printf (to, ")\nn_groups = %d\narray group[%d] = [", N_KINDS, N_KINDS);
-  for (guint kind = 0; kind < N_KINDS; kind++)
+  g_string_append_printf (to, ")\nn_groups = %u\narray group[%u] = [", self->n_kinds,
+                          self->n_kinds);
+  for (guint kind = 0; kind < self->n_kinds; kind++)
     g_string_append_printf (to, "%s'%s'", kind > 0 ? ", " : "", kinds[kind].name);
-  g_string_append_printf (to, "]\narray key[%d] = [", N_KINDS);
-  for (guint kind = 0; kind < N_KINDS; kind++)
+  g_string_append_printf (to, "]\narray key[%u] = [", self->n_kinds);
+  for (guint kind = 0; kind < self->n_kinds; kind++)
     g_string_append_printf (to, "%s'%s'", kind > 0 ? ", " : "", kinds[kind].key);
-  g_string_append_printf (to, "]\narray line[%d] = [", N_KINDS);
-  for (guint kind = 0; kind < N_KINDS; kind++)
+  g_string_append_printf (to, "]\narray line[%u] = [", self->n_kinds);
+  for (guint kind = 0; kind < self->n_kinds; kind++)
     g_string_append_printf (to, "%s%d", kind > 0 ? ", " : "", kinds[kind].line);
   g_string_append (to, "]\n");
 }

@@ -599,6 +599,7 @@ golden_tests = \
   %D%/golden/query-refused.test \
   %D%/golden/emit-pipeline.test \
   %D%/golden/plot-pipeline.test \
+  %D%/golden/plot-pipeline-overlap.test \
   %D%/golden/sim-offload.test \
   %D%/golden/sim-pipeline.test \
   %D%/golden/query-stacks.test \
