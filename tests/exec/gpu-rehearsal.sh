@@ -38,8 +38,8 @@ names='machine kernels walk bits race8b bench predict two tp2 ep2'
 sections $names || fail "ended with $?"
 rows 2 '^machine | .* | losses differ by .*, at most '
 rows 1 '^kernels | tests | 100 % of 7 passed$'
-rows 7 '^walk | .* | losses differ by .*, at most '
-rows 24 '^bits | .* | equal, digit by digit$'
+rows 8 '^walk | .* | losses differ by .*, at most '
+rows 26 '^bits | .* | equal, digit by digit$'
 if command -v python3 >/dev/null; then
   rows 3 '^race8b | fsdplan.* tokens/s, .* loss 4\..* MiB: off by 0\.0 %$'
 fi
@@ -56,4 +56,4 @@ rows 3 '^ep2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, pre
 # All of it is there, and is not done again.
 sections $names || fail "ended with $?, the second time"
 test "$(grep -c ': done before$' "$work/out")" -ge 6 || fail "done again"
-rows 24 '^bits | .* | equal, digit by digit$'
+rows 26 '^bits | .* | equal, digit by digit$'
