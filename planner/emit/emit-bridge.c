@@ -218,8 +218,9 @@ append_rope_scaling (GString *text, const PlanRope *rope)
                             "        yarn_original_max_position_embeddings=" INT ",\n"
                             "        yarn_beta_fast=%s,\n        yarn_beta_slow=%s,\n"
                             "        yarn_mscale=%s,\n        yarn_mscale_all_dim=%s,\n"
-                            "        yarn_correction_range_round_to_int=True,\n",
-                            factor, rope->original, fast, slow, mscale, all);
+                            "        yarn_correction_range_round_to_int=%s,\n",
+                            factor, rope->original, fast, slow, mscale, all,
+                            plan_emit_python (!rope->is_fractional));
 }
 
 static void

@@ -202,6 +202,8 @@ add_yarn (const PlanRope *rope, GPtrArray *lines)
   add_real (lines, PLAN_MEGATRON_YARN_BETA_FAST, rope->fast);
   add_real (lines, PLAN_MEGATRON_MSCALE, rope->mscale);
   add_real (lines, PLAN_MEGATRON_MSCALE_ALL_DIM, rope->mscale_all);
+  if (rope->is_fractional)
+    add (lines, PLAN_MEGATRON_YARN_ROUNDS);
 }
 
 static void

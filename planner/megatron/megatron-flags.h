@@ -37,6 +37,7 @@
   X (MSCALE, "mscale", "mscale", REAL, "1.0", "") \
   X (MSCALE_ALL_DIM, "mscale_all_dim", "mscale-all-dim", REAL, "0.0", "") \
   X (YARN_ORIGINAL, "yarn_original_max_position_embeddings", "yarn-original-max-position-embeddings", INT, "4096", "") \
+  X (YARN_ROUNDS, "yarn_correction_range_round_to_int", "no-yarn-correction-range-round-to-int", OFF, "on", "") \
   X (YARN_BETA_FAST, "yarn_beta_fast", "yarn-beta-fast", REAL, "32.0", "") \
   X (YARN_BETA_SLOW, "yarn_beta_slow", "yarn-beta-slow", REAL, "1.0", "") \
   X (NORMALIZATION, "normalization", "normalization", WORD, "LayerNorm", "LayerNorm|RMSNorm") \

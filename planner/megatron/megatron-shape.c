@@ -203,6 +203,7 @@ set_rope (PlanMegatronShape *self, const PlanMegatronSettings *s)
       .fast = is_latent ? 32 : real_of (s, PLAN_MEGATRON_YARN_BETA_FAST),
       .mscale = real_of (s, PLAN_MEGATRON_MSCALE),
       .mscale_all = real_of (s, PLAN_MEGATRON_MSCALE_ALL_DIM),
+      .is_fractional = !is_latent && !plan_megatron_is_on (s, PLAN_MEGATRON_YARN_ROUNDS),
     };
   else if (!is_latent && strcmp (self->positions, "rope") == 0
            && plan_megatron_is_on (s, PLAN_MEGATRON_USE_ROPE_SCALING))
@@ -594,6 +595,7 @@ add_rope_scaling (GString *text, const PlanRope *rope)
     {
       add_real (text, "rope_mscale", rope->mscale);
       add_real (text, "rope_mscale_all", rope->mscale_all);
+      g_string_append (text, rope->is_fractional ? ",rope_fractional=on" : "");
     }
 }
 

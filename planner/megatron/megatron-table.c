@@ -39,9 +39,10 @@ static void
 add (const char *flag, PlanMegatronFlagInfo info)
 {
   insert (by_flag, g_strdup (flag), info);
-  if (info.class == PLAN_MEGATRON_CLASS_USED)
-    return;
-  insert (by_key, g_strdelimit (g_strdup (flag), "-", '_'), info);
+  g_autofree char *key = g_strdelimit (g_strdup (flag), "-", '_');
+  /* A flag that switches on what another one that is used switches off has the key of that one. */
+  if (info.class != PLAN_MEGATRON_CLASS_USED && !g_hash_table_contains (by_key, key))
+    insert (by_key, g_steal_pointer (&key), info);
 }
 
 /* Adds the flags of a line, each with its default where a log shows one. */

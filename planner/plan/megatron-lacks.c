@@ -132,9 +132,8 @@ has_other_rope_scaling (const PlanModel *m)
     case PLAN_ROPE_SCALING_LLAMA3:
       return rope->original != 8192 || rope->slow != 1 || rope->fast != 4 || m->kv_lora > 0;
     case PLAN_ROPE_SCALING_YARN:
-      if (rope->is_fractional)
-        return TRUE;
       return m->kv_lora > 0 ? rope->original != 4096 || rope->slow != 1 || rope->fast != 32
+                                  || rope->is_fractional
                             : m->rope_fraction != 1 || m->mtp > 0;
     default:
       return TRUE;
@@ -238,8 +237,8 @@ static const struct
   { has_other_rope_scaling,
     "model rope_scaling: it has llama3 with rope_original=8192, "
     "rope_slow=1 and rope_fast=4, and yarn on "
-    "whole heads with rope_fractional=off; of latent attention, yarn with rope_original=4096, "
-    "rope_slow=1 and rope_fast=32 only" },
+    "whole heads; of latent attention, yarn with rope_original=4096, rope_slow=1, rope_fast=32 and "
+    "rope_fractional=off only" },
   { predicts_by_layernorm, "model mtp: its prediction modules need norm=rmsnorm" },
   { has_biased_half, "model expert_bias: experts have biases where all products have: on with "
                      "qkv_bias, proj_bias and mlp_bias, or all off" },

@@ -214,7 +214,8 @@ plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
   if ((fusion && !plan_set (&self->plan, "moe_router_fusion", fusion, error))
       || (overlap && !plan_set (&self->plan, "ep_overlap", overlap, error)))
     return FALSE;
-  if (overlap && delay && !plan_set (&self->plan, "ep_delay_wgrad", delay, error))
+  if (overlap && g_str_equal (overlap, "on") && delay
+      && !plan_set (&self->plan, "ep_delay_wgrad", delay, error))
     return FALSE;
   if (self->plan.value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON)
     self->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_OFF;

@@ -42,13 +42,19 @@ find_section (GKeyFile *file, const PlanRunRow *row)
   return NULL;
 }
 
-/* The value of `key.what` in a section: a fact about one GPU, one release, or one release on one
- * GPU alone. NULL: there is none. The caller frees. */
+/* The value of a key in a section with those of the names behind it that `which` has a bit for.
+ * NULL: there is none. The caller frees. */
 static char *
-known_of (GKeyFile *file, const char *section, const char *key, const char *what)
+known_of (GKeyFile *file, const char *section, const char *key, const char *const *names,
+          guint n_names, guint which)
 {
-  g_autofree char *of_what = g_strdup_printf ("%s.%s", key, what ? what : "");
-  return g_key_file_get_string (file, section, of_what, NULL);
+  GString *whole = g_string_new (key);
+  for (guint i = 0; i < n_names; i++)
+    if (which & (1u << (n_names - 1 - i)))
+      g_string_append_printf (whole, ".%s", names[i] ? names[i] : "");
+  char *value = g_key_file_get_string (file, section, whole->str, NULL);
+  g_string_free (whole, TRUE);
+  return value;
 }
 
 char *
@@ -57,16 +63,13 @@ plan_run_row_known (const PlanRunRow *self, const char *key)
   static GOnce once = G_ONCE_INIT;
   GKeyFile *file = g_once (&once, read_known, NULL);
   g_autofree char *section = find_section (file, self);
-  const char *const gpu = self->cell[PLAN_RUN_GPU], *const release
-                                                    = self->cell[PLAN_RUN_STACK_DATE];
-  g_autofree char *both = g_strjoin (".", gpu ? gpu : "", release, NULL);
-  char *value = section ? known_of (file, section, key, both) : NULL;
-  if (section && !value)
-    value = known_of (file, section, key, gpu);
-  if (section && !value)
-    value = known_of (file, section, key, release);
-  if (section && !value)
-    value = g_key_file_get_string (file, section, key, NULL);
+  g_autofree char *model = plan_run_row_note (self, "model");
+  const char *const names[] = { model, self->cell[PLAN_RUN_GPU], self->cell[PLAN_RUN_STACK_DATE] };
+  const guint n_names = G_N_ELEMENTS (names);
+  char *value = NULL;
+  /* What holds for more of the three is looked for first. */
+  for (guint which = 1u << n_names; section && !value && which-- > 0;)
+    value = known_of (file, section, key, names, n_names, which);
   char *source = value ? strchr (value, '#') : NULL;
   if (source)
     *source = '\0';

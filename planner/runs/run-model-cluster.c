@@ -28,7 +28,8 @@ static const struct
   { "mixtral", "family=mixtral", NULL },
   { "qwen3-moe", "family=qwen3_moe", NULL },
   { "bert", NULL, "attention looks both ways" },
-  { "gpt-oss", "family=gpt_oss", NULL },
+  { "gpt-oss",
+    "family=gpt_oss,rope_scaling=yarn,rope_factor=32,rope_original=4096,rope_fractional=on", NULL },
   { "gpt-moe", "family=gpt2,activation=gelu",
     NULL }, /* gelu is by tanh only where it adds biases */
   { "deepseek", DEEPSEEK, NULL },

@@ -55,6 +55,28 @@ values_share (gint64 heads, gint64 kv_heads)
   return (double)kv_heads / (double)(heads + 2 * kv_heads);
 }
 
+gboolean
+sim_cost_turns_by_ops (const SimCostInput *input, const PlanOp *op)
+{
+  const gint64 stack = input->stack->id;
+  return op->kind == PLAN_OP_ROPE
+         && (stack == PLAN_STACK_MEGATRON || stack == PLAN_STACK_MEGATRON_FSDP) && input->model
+         && plan_rope_magnitude (&input->model->rope) != 1;
+}
+
+/* Bytes that ops move where each is a kernel: half of the elements negated, two halves joined, two
+ * products, their sum and a copy; backwards two products, a negation, two halves joined, their sum,
+ * and two tensors of zeros, of which one gets the gradient, with their sum. The fused kernel reads
+ * and writes once, which the op's operand stands for. */
+static double
+traffic_of_turning (const SimCostInput *input, const PlanOp *op)
+{
+  const double of_values
+      = values_share (op->dims[PLAN_DIM_ROPE_heads], op->dims[PLAN_DIM_ROPE_kv_heads]);
+  const double passes = op->dims[PLAN_DIM_ROPE_inverse] ? 17 : 12;
+  return (passes - 2) * (1 - of_values) * operand_bytes (input, op, PLAN_REF_ROPE_qkv);
+}
+
 /* Bytes that our own GPU kernels move beyond an op's operands (exec/cuda). Gradients of norms write
  * sums of parts of the rows and read them again; RoPE leaves values where they lie, so it moves
  * less; a quantiser that is given no scale first reads the whole tensor to find one. */
@@ -99,6 +121,8 @@ sim_cost_traffic (const SimCostInput *input, const PlanOp *op)
 {
   const guint ranks = plan_schedule_group_size (input->schedule, op);
   double bytes = own_traffic (input, op);
+  if (sim_cost_turns_by_ops (input, op))
+    bytes += traffic_of_turning (input, op);
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       if (op->refs[i].array < 0)

@@ -82,6 +82,11 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
  * 2026-11-26, where adding two small tensors took 1.3. */
 #define PIECE_NS 2000
 
+/* Ops that turn queries, and as many keys, where no kernel does both, less one: cosines and sines
+ * of three ops each, and those of traffic_of_turning (sim/cost/cost-compute.c). */
+#define TURNING_FORWARD (2 * 12 - 1)
+#define TURNING_BACKWARD (2 * 11 - 1)
+
 /* Number of kernels that issuing an op once starts: for experts, a GEMM for each of them. */
 static gint64
 calls_of (const PlanOp *op)
@@ -144,6 +149,8 @@ sim_cost_further_ops (const SimCostInput *input, const PlanOp *op)
 {
   const PlanStackRouting *routing = &input->stack->host.routing;
   const gboolean is_backward = op->kind == PLAN_OP_ROUTE_BWD;
+  if (sim_cost_turns_by_ops (input, op))
+    return op->dims[PLAN_DIM_ROPE_inverse] ? TURNING_BACKWARD : TURNING_FORWARD;
   if ((op->kind != PLAN_OP_ROUTE && !is_backward) || !input->model || !input->plan)
     return further_of_mixer (op->kind);
   const gint64 *plan = input->plan->value;

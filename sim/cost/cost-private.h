@@ -47,6 +47,11 @@ typedef struct
 
 gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: the op reads one */
 
+/* Whether an op turns queries and keys kernel by kernel: on Megatron's stacks, where yarn also
+ * scales them, which Transformer Engine's fused kernel does not do (Megatron-LM's
+ * core/models/common/embeddings/rope_utils.py, apply_rotary_pos_emb). */
+gboolean sim_cost_turns_by_ops (const SimCostInput *input, const PlanOp *op);
+
 /* Number of small ops that a framework issues one by one beside a router. */
 gint64 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What collectives and routers cost by the way in which a framework calls them: by buckets of
- * bytes, all in one call, as lists of tensors, as small kernels one by one. */
+ * bytes, all in one call, as lists of tensors, as small kernels one by one; and what rotary
+ * positions cost so. */
 #include "config.h"
 
 #include "tests/unit/test-cost-case.h"
@@ -327,6 +328,57 @@ START_TEST (routers_issue_op_by_op)
 }
 END_TEST
 
+#define TURNS \
+  "schedule 2 rank=0 ranks=1\n" \
+  "buffer qkv elements=64 dtype=bf16 category=activations\n" \
+  "buffer places elements=4 dtype=i32 category=activations\n" \
+  "section setup\nsection step\n" \
+  "rope compute qkv=qkv places=places rows=4 seq=4 heads=2 kv_heads=1 head_dim=4 inverse=0\n" \
+  "rope compute qkv=qkv places=places rows=4 seq=4 heads=2 kv_heads=1 head_dim=4 inverse=1\n" \
+  "section teardown\n"
+
+static const struct
+{
+  gint64 stack;
+  PlanRope rope;
+  gboolean is_fused;
+} turns[] = {
+  { PLAN_STACK_MEGATRON, { .scaling = PLAN_ROPE_SCALING_YARN, .factor = 32, .mscale = 1 }, FALSE },
+  { PLAN_STACK_MEGATRON_FSDP,
+    { .scaling = PLAN_ROPE_SCALING_YARN, .factor = 32, .mscale = 1 },
+    FALSE },
+  { PLAN_STACK_FSDP2, { .scaling = PLAN_ROPE_SCALING_YARN, .factor = 32, .mscale = 1 }, TRUE },
+  { PLAN_STACK_MEGATRON,
+    { .scaling = PLAN_ROPE_SCALING_YARN, .factor = 32, .mscale = 1, .mscale_all = 1 },
+    TRUE },
+  { PLAN_STACK_MEGATRON, { .factor = 1 }, TRUE },
+};
+
+/* Queries and keys are 48 elements. A fused kernel reads and writes all 64, and 4 places. */
+START_TEST (scaled_turns_are_small_kernels)
+{
+  SimParams params = ideal ();
+  const PlanCluster cluster = { .name = (char *)"test", .memory_bytes_per_s = 1e9 };
+  const PlanStack stack
+      = { .id = turns[_i].stack, .host = { .launch_ns = { [PLAN_LAUNCH_KERNEL] = 7 } } };
+  const PlanModel model = { .rope = turns[_i].rope };
+  g_autoptr (PlanSchedule) schedule = parse (TURNS);
+  const SimCostInput input = {
+    .schedule = schedule, .cluster = &cluster, .stack = &stack, .model = &model, .params = &params
+  };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  const gint64 fused = 2 * 64 * 2 + 4 * 4, passes[] = { 12 - 2, 17 - 2 }, ops[] = { 24, 22 };
+  for (guint pass = 0; pass < 2; pass++)
+    {
+      const gint64 n = turns[_i].is_fused ? 1 : ops[pass];
+      const gint64 more = turns[_i].is_fused ? 0 : passes[pass] * 48 * 2;
+      ck_assert_int_eq (sim_cost_launch_ns (cost, pass), 7 * n);
+      ck_assert_uint_eq (sim_cost_launches (cost, pass), (guint)n);
+      ck_assert_int_eq (sim_cost_ns (cost, pass), fused + more);
+    }
+}
+END_TEST
+
 #define SENT_TOKENS \
   "schedule 2 rank=0 ranks=4\n" \
   "group all size=4 stride=1\n" \
@@ -390,6 +442,7 @@ main (void)
   tcase_add_test (tcase, clipping_in_place_moves_more);
   tcase_add_test (tcase, scores_go_through_memory);
   tcase_add_loop_test (tcase, routers_issue_op_by_op, 0, G_N_ELEMENTS (routers));
+  tcase_add_loop_test (tcase, scaled_turns_are_small_kernels, 0, G_N_ELEMENTS (turns));
   tcase_add_test (tcase, tokens_within_a_node_need_no_network);
   tcase_add_loop_test (tcase, a_device_has_its_architecture_s_defaults, 0, G_N_ELEMENTS (defaults));
   suite_add_tcase (suite, tcase);

@@ -460,6 +460,7 @@ static const struct
     "moe_router_score_function=\"sigmoid\", moe_router_enable_expert_bias=True, mtp_num_layers=1,",
     NULL },
   { "deepseek-v3", "stack=megatron-fsdp ep=8", "MLAModelProvider rope_type=\"yarn\",", NULL },
+  { "gpt-oss-20b", "stack=megatron", "yarn_correction_range_round_to_int=False,", NULL },
   { "mixtral-8x7b", "stack=megatron-fsdp ep=8 ep_overlap=on", NULL, "ep_overlap=on: a recipe" },
   { "qwen3-30b-a3b", "stack=fsdp2 ep=8",
     "make_moe_config, num_experts=128, top_k=8, score_func=\"softmax\", route_norm=True, "

@@ -53,6 +53,10 @@ static const struct
           "--yarn-original-max-position-embeddings 64 --mscale-all-dim 0.5",
     LLAMA_TEXT ",rope_scaling=yarn,rope_factor=4,rope_original=64,rope_slow=1,rope_fast=16,"
                "rope_mscale_all=0.5" },
+  { LLAMA "--position-embedding-type yarn --rotary-scaling-factor 4 "
+          "--no-yarn-correction-range-round-to-int",
+    LLAMA_TEXT ",rope_scaling=yarn,rope_factor=4,rope_original=4096,rope_slow=1,rope_fast=32,"
+               "rope_fractional=on" },
   { LLAMA "--use-rope-scaling", LLAMA_TEXT ",rope_scaling=llama3,rope_factor=8,rope_original=8192,"
                                            "rope_slow=1,rope_fast=4" },
   { LLAMA "--use-rope-scaling --rope-scaling-factor 32",

@@ -311,8 +311,6 @@ static const struct
   { ALL "--use-rope-scaling --rope-scaling-factor 32", W, "--rope-scaling-factor", "keeps 8" },
   { ALL "--rotary-seq-len-interpolation-factor 4", W, "--rotary-seq-len-interpolation-factor",
     "does not reach the model" },
-  { ALL "--no-yarn-correction-range-round-to-int", E, "--no-yarn-correction-range-round-to-int",
-    "not modelled" },
   { ALL "--use-megatron-fsdp", W, "--use-distributed-optimizer", "switches it on" },
   { ALL "--use-megatron-fsdp", W, "--overlap-grad-reduce", "one bucket" },
   { "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" ALL FSDP, E, "--use-megatron-fsdp", "unset it" },
