@@ -226,7 +226,8 @@ is_not_sent (const PlanFacts *f)
 static gboolean
 cuts_unevenly (const PlanFacts *f)
 {
-  return sends_far (f) && IS (f, MOE_DISPATCHER, DEEPEP) && f->model->hidden % 256 != 0;
+  return sends_far (f) && IS (f, MOE_DISPATCHER, DEEPEP)
+         && plan_model_expert_width (f->model) % 256 != 0;
 }
 
 /* Before Hopper there are no bulk copies between memories (TMA), by which all kernels of HybridEP

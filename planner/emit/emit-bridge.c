@@ -346,6 +346,8 @@ append_experts (GString *text, const PlanModel *m)
                             m->router_groups, m->router_group_topk);
   if (m->scores_on_input)
     g_string_append (text, "        moe_apply_probs_on_input=True,\n");
+  if (m->expert_hidden > 0)
+    g_string_append_printf (text, "        moe_latent_size=" INT ",\n", m->expert_hidden);
   if (m->shared_ffn > 0)
     g_string_append_printf (text,
                             "        moe_shared_expert_intermediate_size=" INT ",\n"

@@ -139,6 +139,8 @@ add_experts (const PlanModel *m, GPtrArray *lines)
   add_int (lines, PLAN_MEGATRON_MOE_FFN_HIDDEN_SIZE, m->expert_ffn);
   if (m->shared_ffn > 0)
     add_int (lines, PLAN_MEGATRON_MOE_SHARED_SIZE, m->shared_ffn);
+  if (m->expert_hidden > 0)
+    add_int (lines, PLAN_MEGATRON_MOE_LATENT_SIZE, m->expert_hidden);
   add_if (lines, m->shared_gate, PLAN_MEGATRON_MOE_SHARED_GATE);
   add_if (lines, m->scores_on_input, PLAN_MEGATRON_MOE_PROBS_ON_INPUT);
   if (!*m->pattern.of)

@@ -71,9 +71,9 @@ add_gated_norm (PlanLayerBuilder *b)
                                          PLAN_VALUE_MIXER_READY);
   node->other = PLAN_VALUE_DELTA_GATE;
   node->stats = PLAN_VALUE_MIXER_STATS;
-  node->col = PLAN_VALUE_DELTA_NORMED;
+  node->col = PLAN_VALUE_MIXER_UNGATED;
   plan_layer_define_rows (b, PLAN_VALUE_MIXER_READY, plan_delta_values (d));
-  plan_layer_define_rows (b, PLAN_VALUE_DELTA_NORMED, plan_delta_values (d));
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_UNGATED, plan_delta_values (d));
   define_wide (b, PLAN_VALUE_MIXER_STATS, d->value_heads);
 }
 
@@ -86,11 +86,11 @@ plan_layer_add_delta (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq)
       b, PLAN_MODULE_OTHER, x[0], x, PLAN_TENSOR_DELTA_IN, b->model->hidden, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_MIXER_IN,
                          PLAN_TENSOR_DELTA_IN, NONE, plan_delta_projected (d), b->model->hidden);
-  plan_layer_add_mixer (b, PLAN_NODE_DELTA_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_DELTA_CONV)->weight
+  plan_layer_add_mixer (b, PLAN_NODE_DELTA_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_MIXER_CONV)->weight
       = PLAN_TENSOR_DELTA_CONV;
-  plan_layer_define_rows (b, PLAN_VALUE_DELTA_CONV, plan_delta_turned (d));
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_CONV, plan_delta_turned (d));
   PlanNode *node
-      = plan_layer_add_mixer (b, PLAN_NODE_DELTA_KEYS, PLAN_VALUE_DELTA_CONV, PLAN_VALUE_DELTA_QKV);
+      = plan_layer_add_mixer (b, PLAN_NODE_DELTA_KEYS, PLAN_VALUE_MIXER_CONV, PLAN_VALUE_DELTA_QKV);
   node->col = PLAN_VALUE_DELTA_KEYS;
   node->stats = PLAN_VALUE_DELTA_KEY_STATS;
   plan_layer_define_rows (b, PLAN_VALUE_DELTA_QKV,

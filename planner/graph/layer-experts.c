@@ -40,7 +40,7 @@ add_shared_down (PlanLayerBuilder *b)
                                    PLAN_VALUE_SHARED_DOWN, PLAN_TENSOR_SHARED_DOWN,
                                    b->model->hidden, b->sizes->shared_ffn);
   return plan_layer_add_branch_end (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_DOWN,
-                                    PLAN_VALUE_SHARED_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
+                                    PLAN_VALUE_DOWN_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
 }
 
 /* Adds the gate that weights the shared experts' output per token. */
@@ -104,6 +104,23 @@ first_rows (const PlanLayerBuilder *b)
   return b->has_own_kernels && !sorts_again (b) ? b->sizes->expert_rows : b->sizes->sent_rows;
 }
 
+/* Adds a product of this rank's own tokens alone, whose weight every tensor-parallel rank has whole
+ * (Megatron-LM's moe_layer.py, fc1_latent_proj and fc2_latent_proj). `q` and `col` name the
+ * quantised forms of `in`. */
+static PlanValueId
+add_own_product (PlanLayerBuilder *b, PlanValueId in, PlanValueId q, PlanValueId col,
+                 PlanValueId out, PlanTensorRole weight, gint64 cols, gint64 depth)
+{
+  const gint64 rows = b->sizes->split_rows;
+  PlanValueId kept;
+  const PlanValueId read
+      = plan_layer_add_quantize (b, PLAN_MODULE_EXPERTS, in, q, col, weight, rows, depth, &kept);
+  plan_layer_add_linear (b, PLAN_MODULE_EXPERTS, read, kept, out, weight, NONE, cols, depth);
+  b->graph->nodes[b->graph->n_nodes - 1].rows = rows;
+  plan_layer_define (b->graph, out, rows * cols, b->sizes->compute);
+  return out;
+}
+
 /* Adds a node that moves rows: in [in_rows] -> out [out_rows]. */
 static PlanNode *
 add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
@@ -111,7 +128,7 @@ add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId ou
 {
   PlanNode *node = plan_layer_add (b->graph, kind, PLAN_MODULE_EXPERTS, in, out);
   node->rows = in_rows;
-  node->cols = b->model->hidden;
+  node->cols = plan_model_expert_width (b->model);
   node->depth = out_rows;
   node->entries = entries;
   plan_layer_define (b->graph, out, out_rows * node->cols, b->sizes->compute);
@@ -407,9 +424,14 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   b->routes = PLAN_VALUE_ROUTE_MAP;
   if (sizes->capacity > 0)
     add_drop (b);
-  return b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL    ? add_alltoall_dispatch (b, norm)
-         : b->dispatcher == PLAN_MOE_DISPATCHER_ALLGATHER ? add_allgather_dispatch (b, norm)
-                                                          : add_library_dispatch (b, norm);
+  const PlanValueId tokens_read
+      = m->expert_hidden > 0 ? add_own_product (b, norm, PLAN_VALUE_NARROW_Q, PLAN_VALUE_NARROW_COL,
+                                                PLAN_VALUE_NARROW, PLAN_TENSOR_EXPERT_IN,
+                                                m->expert_hidden, m->hidden)
+                             : norm;
+  return b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL    ? add_alltoall_dispatch (b, tokens_read)
+         : b->dispatcher == PLAN_MOE_DISPATCHER_ALLGATHER ? add_allgather_dispatch (b, tokens_read)
+                                                          : add_library_dispatch (b, tokens_read);
 }
 
 /* Makes a node of our own kernels read how many rows each expert has, from the map that sorted
@@ -549,7 +571,7 @@ add_scaled_rows (PlanLayerBuilder *b, PlanValueId rows)
                                    PLAN_VALUE_ROWS_SCALED);
   node->other = PLAN_VALUE_ROW_PROBS;
   node->rows = b->sizes->expert_rows;
-  node->cols = b->model->hidden;
+  node->cols = plan_model_expert_width (b->model);
   plan_layer_define (b->graph, node->out, node->rows * node->cols, b->sizes->compute);
   return node->out;
 }
@@ -558,7 +580,8 @@ PlanValueId
 plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
 {
   const PlanSizes *sizes = b->sizes;
-  const gint64 hidden = b->model->hidden, ffn = sizes->expert_ffn;
+  const gint64 hidden = b->model->hidden, width = plan_model_expert_width (b->model);
+  const gint64 ffn = sizes->expert_ffn;
   plan_layer_add_norm (b, PLAN_MODULE_NORM, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
                        PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, NONE);
   b->shared_out = PLAN_NO_VALUE;
@@ -575,7 +598,7 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
     rows = add_scaled_rows (b, rows);
   add_expert_linear (b, PLAN_MODULE_EXPERTS, rows, PLAN_VALUE_ROWS_Q, PLAN_VALUE_ROWS_COL,
                      PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
-                     b->model->gated ? 2 * ffn : ffn, hidden);
+                     b->model->gated ? 2 * ffn : ffn, width);
   PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
                                    PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
   node->other = b->model->scores_on_input ? PLAN_NO_VALUE : PLAN_VALUE_ROW_PROBS;
@@ -584,19 +607,23 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
   plan_layer_define (b->graph, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
   add_expert_linear (b, PLAN_MODULE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT_Q,
                      PLAN_VALUE_EXPERT_ACT_COL, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,
-                     hidden, ffn);
+                     width, ffn);
   if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
     add_alltoall_combine (b);
   else if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLGATHER)
     add_allgather_combine (b);
   else
     add_library_combine (b);
+  const PlanValueId routed = b->model->expert_hidden > 0
+                                 ? add_own_product (b, PLAN_VALUE_COMBINED, PLAN_VALUE_COMBINED_Q,
+                                                    PLAN_VALUE_COMBINED_COL, PLAN_VALUE_WIDENED,
+                                                    PLAN_TENSOR_EXPERT_OUT, hidden, width)
+                                 : PLAN_VALUE_COMBINED;
   if (b->shared_out == PLAN_NO_VALUE)
-    return PLAN_VALUE_COMBINED;
+    return routed;
   if (b->model->shared_gate && b->overlaps_shared)
     b->shared_out = add_shared_gate (b, b->shared_out, PLAN_VALUE_NORM2);
-  node = plan_layer_add (b->graph, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, PLAN_VALUE_COMBINED,
-                         PLAN_VALUE_MOE_OUT);
+  node = plan_layer_add (b->graph, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, routed, PLAN_VALUE_MOE_OUT);
   node->other = b->shared_out;
   node->rows = sizes->split_rows;
   node->cols = hidden;

@@ -47,15 +47,15 @@ plan_layer_add_ssm (PlanLayerBuilder *b, const PlanValueId *x, gint64 seq)
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_MIXER_IN, PLAN_TENSOR_SSM_IN,
                          NONE, plan_ssm_projected (m), b->model->hidden);
   PlanNode *node
-      = plan_layer_add_mixer (b, PLAN_NODE_SSM_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_SSM_CONV);
+      = plan_layer_add_mixer (b, PLAN_NODE_SSM_CONV, PLAN_VALUE_MIXER_IN, PLAN_VALUE_MIXER_CONV);
   node->is_cheap = TRUE;
-  plan_layer_define_rows (b, PLAN_VALUE_SSM_CONV, plan_ssm_turned (m));
-  node = plan_layer_add_mixer (b, PLAN_NODE_SSM_SCAN, PLAN_VALUE_SSM_CONV, PLAN_VALUE_MIXER_OUT);
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_CONV, plan_ssm_turned (m));
+  node = plan_layer_add_mixer (b, PLAN_NODE_SSM_SCAN, PLAN_VALUE_MIXER_CONV, PLAN_VALUE_MIXER_OUT);
   node->other = PLAN_VALUE_MIXER_IN;
-  node->stats = PLAN_VALUE_SSM_UNGATED;
+  node->stats = PLAN_VALUE_MIXER_UNGATED;
   node->col = PLAN_VALUE_MIXER_WORK;
   plan_layer_define_rows (b, PLAN_VALUE_MIXER_OUT, inner);
-  plan_layer_define_rows (b, PLAN_VALUE_SSM_UNGATED, inner);
+  plan_layer_define_rows (b, PLAN_VALUE_MIXER_UNGATED, inner);
   define_work (b, seq);
   node = plan_layer_add_mixer (b, PLAN_NODE_GROUP_NORM, PLAN_VALUE_MIXER_OUT,
                                PLAN_VALUE_MIXER_READY);

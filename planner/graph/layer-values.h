@@ -46,8 +46,7 @@ G_BEGIN_DECLS
   X (POST2, "post2") \
   X (POST2_STATS, "rstd.post2") \
   X (MASK2, "mask2") \
-  /* Latent attention. */ \
-  X (Q_LATENT, "q_latent") \
+  X (Q_LATENT, "q_latent") /* latent attention */ \
   X (Q_LATENT_NORM, "q_latent.norm") \
   X (Q_LATENT_Q, "q_latent.q") \
   X (Q_LATENT_COL, "q_latent.col") \
@@ -66,21 +65,20 @@ G_BEGIN_DECLS
   X (KV, "kv") \
   X (K, "k") \
   X (V, "v") \
-  /* Attention with a gate on its output. */ \
-  X (QKV_GATE, "qkv.gate") \
+  X (QKV_GATE, "qkv.gate") /* attention with a gate on its output */ \
   X (GATE_HEADS, "attn.gate") \
   X (ATTN_GATED, "attn.gated") \
   /* Of whatever has a state in place of attention. */ \
   X (MIXER_IN, "mixer.in") \
+  X (MIXER_CONV, "mixer.conv") \
   X (MIXER_OUT, "mixer.out") \
+  X (MIXER_UNGATED, "mixer.ungated") \
   X (MIXER_WORK, "mixer.work") \
   X (MIXER_WORK_BACK, "mixer.work.back") \
   X (MIXER_STATS, "rstd.mixer") \
   X (MIXER_READY, "mixer.ready") \
   X (MIXER_READY_Q, "mixer.ready.q") \
   X (MIXER_READY_COL, "mixer.ready.col") \
-  /* The gated delta rule. */ \
-  X (DELTA_CONV, "delta.conv") \
   X (DELTA_QKV, "delta.qkv") \
   X (DELTA_KEYS, "delta.keys") \
   X (DELTA_KEY_STATS, "rstd.delta.keys") \
@@ -88,15 +86,15 @@ G_BEGIN_DECLS
   X (DELTA_DECAY, "delta.decay") \
   X (DELTA_STRENGTH, "delta.strength") \
   X (DELTA_INVERSE, "delta.inverse") \
-  X (DELTA_NORMED, "delta.normed") \
-  X (SSM_CONV, "ssm.conv") \
-  X (SSM_UNGATED, "ssm.ungated") \
   /* Experts: of the tokens here, then of the rows that came. */ \
   X (PROBS, "probs") \
   X (ROUTE_SAVED, "route.saved") \
   X (ROUTE_MAP, "route.map") \
   X (LEFT_PROBS, "probs.left") \
   X (LEFT_MAP, "route.map.left") \
+  X (NARROW_Q, "narrow.q") \
+  X (NARROW_COL, "narrow.col") \
+  X (NARROW, "narrow") \
   X (ROW_MAP, "row_map") \
   X (PLACES, "row_places") \
   X (SENT, "rows.sent") \
@@ -124,12 +122,14 @@ G_BEGIN_DECLS
   X (REDUCED, "rows.reduced") \
   X (RETURNED, "rows.returned") \
   X (COMBINED, "combined") \
+  X (COMBINED_Q, "combined.q") \
+  X (COMBINED_COL, "combined.col") \
+  X (WIDENED, "widened") \
   X (SHARED_UP, "shared.gate_up") \
   X (SHARED_ACT, "shared.act") \
   X (SHARED_ACT_Q, "shared.act.q") \
   X (SHARED_ACT_COL, "shared.act.col") \
   X (SHARED_DOWN, "shared.down") \
-  X (SHARED_SUM, "shared.sum") \
   X (SHARED_SCORE, "shared.score") \
   X (SHARED_GATED, "shared.gated") \
   X (MOE_OUT, "moe_out") \

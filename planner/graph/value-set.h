@@ -5,7 +5,7 @@ G_BEGIN_DECLS
 
 __extension__ typedef unsigned __int128 PlanValueSet; /* a bit per value */
 
-G_STATIC_ASSERT (PLAN_N_VALUES < 128);
+G_STATIC_ASSERT (PLAN_N_VALUES <= 128);
 
 static inline PlanValueSet
 plan_value_bit (PlanValueId id)

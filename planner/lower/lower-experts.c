@@ -28,7 +28,8 @@ static guint64
 deepep_bytes (const PlanLower *self, gint64 linked)
 {
   const gint64 ep = self->plan->value[PLAN_EP];
-  const guint64 row = 2 * (guint64)self->model->hidden + 8 + 128 * 8 + 128 * 4 + 128 * 4;
+  const guint64 row
+      = 2 * (guint64)plan_model_expert_width (self->model) + 8 + 128 * 8 + 128 * 4 + 128 * 4;
   guint i = 0;
   while (deepep_rows[i].ranks < ep)
     i++;
@@ -43,7 +44,9 @@ static guint64
 hybridep_bytes (const PlanLower *self, gint64 linked)
 {
   const guint64 rows = (guint64)(self->sizes->split_rows * self->plan->value[PLAN_EP]);
-  return rows * (2 * (guint64)self->model->hidden + 4 * (guint64)(self->sizes->experts * linked));
+  return rows
+         * (2 * (guint64)plan_model_expert_width (self->model)
+            + 4 * (guint64)(self->sizes->experts * linked));
 }
 
 guint64
@@ -116,12 +119,12 @@ plan_lower_declare_router (PlanLower *self)
                      : -1;
   const gboolean has_bias = self->model->expert_bias && !has_own_bias;
   for (guint i = 0; (has_bias || plan_lower_scales_eagerly (self)) && i < 2; i++)
-    self->experts.fp32_rows[i]
-        = buffer (self,
-                  i == 0     ? (has_bias ? "bias_rows" : "scaled_rows")
-                  : has_bias ? "bias_rows.again"
-                             : "scaled_rows.again",
-                  (guint64)(sizes->expert_rows * self->model->hidden), PLAN_DTYPE_FP32);
+    self->experts.fp32_rows[i] = buffer (
+        self,
+        i == 0     ? (has_bias ? "bias_rows" : "scaled_rows")
+        : has_bias ? "bias_rows.again"
+                   : "scaled_rows.again",
+        (guint64)(sizes->expert_rows * plan_model_expert_width (self->model)), PLAN_DTYPE_FP32);
   self->event.sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
   if (self->combined.is_planned)
     self->combined.ready = plan_schedule_add_event (self->schedule, "ready", 2);

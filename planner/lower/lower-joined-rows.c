@@ -28,8 +28,9 @@ ranks_joined (const PlanLower *self)
 static gint32
 buffer (PlanLower *self, const char *name, gint64 rows, PlanDtype dtype)
 {
-  return plan_schedule_add_buffer (self->schedule, name, 1, (guint64)(rows * self->model->hidden),
-                                   dtype, PLAN_CATEGORY_ACTIVATIONS);
+  return plan_schedule_add_buffer (self->schedule, name, 1,
+                                   (guint64)(rows * plan_model_expert_width (self->model)), dtype,
+                                   PLAN_CATEGORY_ACTIVATIONS);
 }
 
 /* The allgather dispatcher: one buffer for all ranks' tokens, allocated once and used by all layers

@@ -68,10 +68,11 @@ plan_lower_declare_sequential (PlanLower *self)
   const gint64 most = (sizes->expert_rows + sizes->experts - 1) / sizes->experts;
   each->up = declare_each (self, "expert.gate_up", self->rows * self->stage.layers, up);
   each->act = declare_each (self, "expert.act", self->rows * self->stage.layers, ffn);
-  each->out = declare_one (self, "expert.outs", sizes->expert_rows, self->model->hidden);
+  each->out = declare_one (self, "expert.outs", sizes->expert_rows,
+                           plan_model_expert_width (self->model));
   each->dup = declare_one (self, "d.expert.gate_up", most, up);
   each->dact = declare_one (self, "d.expert.act", most, ffn);
-  each->din = declare_each (self, "d.rows.of", 1, self->model->hidden);
+  each->din = declare_each (self, "d.rows.of", 1, plan_model_expert_width (self->model));
 }
 
 /* An expert's own buffer of EXPERT_UP or EXPERT_ACT, the activation's input and output; none for
@@ -120,7 +121,7 @@ rows_at (const PlanLower *self, PlanRef all, gint64 expert, gint64 cols)
 static void
 join (PlanLower *lower, PlanRef out, PlanRef in, gint64 held)
 {
-  const gint64 count = lower->sizes->expert_rows * lower->model->hidden;
+  const gint64 count = lower->sizes->expert_rows * plan_model_expert_width (lower->model);
   plan_lower_compute (lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (out, in),
                       PLAN_DIMS (count, lower->sizes->experts, held));
 }

@@ -62,7 +62,7 @@ tensor_of (const PlanModel *self, PlanTensorRole role, gint64 vocab)
   const gboolean mla = m->kv_lora > 0, d = m->delta.attn_every > 0;
   const gboolean s = m->ssm.heads > 0;
   const gint64 h = m->hidden, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-  const gint64 e = m->expert_hidden > 0 ? m->expert_hidden : h;
+  const gint64 e = plan_model_expert_width (m);
   const gint64 v = mla ? m->heads * m->v_dim : q, gate = m->attn_gate ? q : 0;
   const gint64 up = m->gated ? 2 : 1;
   switch (role)

@@ -65,6 +65,12 @@ rope_width (const PlanModel *self)
 }
 
 gint64
+plan_model_expert_width (const PlanModel *self)
+{
+  return self->expert_hidden > 0 ? self->expert_hidden : self->hidden;
+}
+
+gint64
 plan_model_turned (const PlanModel *self)
 {
   return (gint64)((double)rope_width (self) * self->rope_fraction);

@@ -129,16 +129,15 @@ gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
 gboolean plan_model_is_delta_layer (const PlanModel *self, gint64 layer);
 char plan_model_letter (const PlanModel *self, gint64 layer); /* 0: layers have no pattern */
 gint64 plan_model_moe_layers (const PlanModel *self);
-gint64 plan_model_turned (const PlanModel *self); /* elements of a head that rope turns */
+gint64 plan_model_expert_width (const PlanModel *self); /* of what experts read and make */
+gint64 plan_model_turned (const PlanModel *self);       /* elements of a head that rope turns */
 
 /* The number of parameters as published, without prediction modules, which are counted apart.
  * `out_parts` (may be NULL) has them by PlanModelPart. */
 guint64 plan_model_parameters (const PlanModel *self);
 guint64 plan_model_count (const PlanModel *self, guint64 *out_parts);
 guint64 plan_model_mtp_parameters (const PlanModel *self);
-
-/* Parameters that a token uses: `topk` routed experts, and all the rest with the embedding. */
-guint64 plan_model_active_parameters (const PlanModel *self);
+guint64 plan_model_active_parameters (const PlanModel *self); /* with `topk` routed experts alone */
 
 /* FLOPs of both passes per token, by Megatron-LM's formula: causal attention, within sequences or
  * documents of `attended` tokens, counts half, and recompute does not count. */

@@ -105,6 +105,12 @@ overlaps_no_shared (const PlanFacts *f)
 }
 
 static gboolean
+overlaps_beside_narrow (const PlanFacts *f)
+{
+  return IS (f, MOE_SHARED_OVERLAP, ON) && f->model->expert_hidden > 0;
+}
+
+static gboolean
 overlaps_and_recomputes_shared (const PlanFacts *f)
 {
   return IS (f, MOE_SHARED_OVERLAP, ON) && IS (f, RECOMPUTE, SELECTIVE)
@@ -207,6 +213,9 @@ static const PlanRuleEntry rules[] = {
   { { "shared-overlap-needs-both", "moe_shared_overlap=on needs a model with shared experts, and a moe_dispatcher other than "
       "allgather", "Megatron-LM transformer_config.py 1820", PLAN_ERROR_INVALID },
     overlaps_no_shared, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
+  { { "shared-overlap-needs-one-width", "moe_shared_overlap=on needs experts that read the model's width (expert_hidden=0)",
+      "Megatron-LM transformer/moe/moe_layer.py 476", PLAN_ERROR_INVALID },
+    overlaps_beside_narrow, PLAN_ADD_NAME, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP), PLAN_OF_BLOCKS },
   { { "shared-overlap-or-recompute", "moe_shared_overlap=on and recompute_modules with shared_experts exclude each other: use one",
       "Megatron-LM transformer_config.py 1992", PLAN_ERROR_INVALID },
     overlaps_and_recomputes_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },

@@ -437,6 +437,7 @@ shapes_not_aligned (const PlanFacts *f)
   const gint64 tp = f->value[PLAN_TP];
   const gint64 tokens = f->value[PLAN_MBS] * f->value[PLAN_SEQ] / f->value[PLAN_CP];
   return is_unaligned (tokens, multiple) || is_unaligned (f->model->hidden, multiple)
+         || is_unaligned (f->model->expert_hidden, multiple)
          || is_unaligned (f->model->ffn / tp, multiple)
          || is_unaligned (f->model->expert_ffn / f->value[PLAN_ETP], multiple)
          || is_unaligned (f->model->shared_ffn / tp, multiple)
@@ -548,7 +549,7 @@ static const PlanRuleEntry rules[] = {
       "columns are needed at once", "Megatron-LM PR #4181", PLAN_ERROR_INVALID },
     mxfp8_selective_per_unit, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_FINE_GRAINED), PLAN_OF_BLOCKS },
 
-  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v and of the delta rule's and state spaces' projections / tp and the "
+  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, expert_hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v and of the delta rule's and state spaces' projections / tp and the "
       "tokens of a micro batch to be multiples of 16 (mxfp8: 32)",
       "Transformer Engine utils.py, assert_dim_for_fp8_exec", PLAN_ERROR_INVALID },
     shapes_not_aligned, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_MBS, PLAN_SEQ, PLAN_TP, PLAN_CP), PLAN_OF_BLOCKS },

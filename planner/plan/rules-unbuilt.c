@@ -361,9 +361,11 @@ computes_delta_otherwise (const PlanFacts *f)
 }
 
 static gboolean
-has_narrow_experts (const PlanFacts *f)
+computes_narrow_experts_otherwise (const PlanFacts *f)
 {
-  return f->model->expert_hidden > 0;
+  const gboolean is_megatron
+      = is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON);
+  return f->model->expert_hidden > 0 && (!is_megatron || IS (f, EP_OVERLAP, ON));
 }
 
 static gboolean
@@ -421,9 +423,9 @@ static const PlanRuleEntry rules[] = {
     computes_pattern_otherwise, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_VPP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER,
       PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
-  { { "not-built-yet-expert_hidden", "experts that read and make another width than the model's (expert_hidden) are counted and not planned "
-      "by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_narrow_experts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
+  { { "not-built-yet-expert_hidden", "experts that read and make another width than the model's (expert_hidden) are planned for "
+      "stack=megatron-fsdp and stack=megatron with ep_overlap=off by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    computes_narrow_experts_otherwise, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_EP_OVERLAP), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -219,6 +219,9 @@ plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
     return FALSE;
   if (self->plan.value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON)
     self->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_OFF;
+  g_autofree char *beyond = plan_run_row_known (self, "unplanned");
+  if (beyond)
+    plan_run_row_skip (self, "recipe: %s", beyond);
   if (more)
     plan_run_row_skip (self, "experts in mxfp8: their recipe has since %s: %s",
                        self->cell[PLAN_RUN_STACK_DATE], more);

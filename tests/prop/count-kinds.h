@@ -40,11 +40,13 @@ work_by_letters (const PlanModel *m)
   const double h = (double)m->hidden;
   const gint64 inner = m->ssm.heads * m->ssm.head_dim;
   const double state = (double)(3 * inner + 2 * m->ssm.groups * m->ssm.state + m->ssm.heads);
+  const double narrow = (double)m->expert_hidden, read = narrow > 0 ? narrow : h;
   return (double)count_letter (m, 'M') * h * state
          + (double)count_letter (m, '*') * h * (double)(2 * (m->heads + m->kv_heads) * m->head_dim)
          + (double)count_letter (m, '-') * 2 * h * (double)m->ffn
-         + (double)count_letter (m, 'E') * h
-               * (double)(2 * (m->topk * m->expert_ffn + m->shared_ffn) + m->experts);
+         + (double)count_letter (m, 'E')
+               * (2 * read * (double)(m->topk * m->expert_ffn) + 2 * h * narrow
+                  + h * (double)(2 * m->shared_ffn + m->experts));
 }
 
 /* Multiply-adds of a token in the layers' GEMMs: the elements of the weights that it uses. */

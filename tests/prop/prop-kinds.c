@@ -57,13 +57,20 @@ elements_given (const TestCase *c, const char *group, double ranks)
   return sum;
 }
 
+/* Columns of the rows that experts read. */
+static gint64
+width_of (const PlanModel *model)
+{
+  return model->expert_hidden > 0 ? model->expert_hidden : model->hidden;
+}
+
 /* With moe_dispatcher=allgather, a layer gathers tokens, masks and probabilities, and sums rows;
  * the backward pass gathers gradients of rows, and sums those of tokens and probabilities. */
 static void
 check_gathered_tokens (const TestCase *c, int seed, double tokens, gboolean again)
 {
   const gint64 *value = c->of->plan.value;
-  const double width = (double)c->model->hidden, experts = (double)c->model->experts;
+  const double width = (double)width_of (c->model), experts = (double)c->model->experts;
   const double joined = elements_given (c, "expert_all", 1);
   const double there = tokens * (width + 2 * experts);
   const double once = there + tokens * (3 * width + experts) + (again ? there : 0);
@@ -102,7 +109,7 @@ START_TEST (tokens_go_to_their_experts_and_back)
   case_init (&c, _i);
   const gint64 *value = c.of->plan.value;
   const gint64 tokens = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / value[PLAN_TP];
-  const double ep = (double)value[PLAN_EP], width = (double)c.model->hidden;
+  const double ep = (double)value[PLAN_EP], width = (double)width_of (c.model);
   /* Each rank is sent as many rows as the fullest one, which gets all rows at most. */
   const double all = (double)c.model->experts / (double)c.model->topk;
   const double fullest = MIN ((double)value[PLAN_MOE_IMBALANCE] / 1e6, MIN (ep, all));
@@ -524,7 +531,7 @@ START_TEST (resting_moments_are_sharded_over_their_ranks)
       = (double)(plan_cluster_devices (c.cluster) / value[PLAN_TP] / value[PLAN_DP_OUTER]);
   const double of_experts = (double)(plan_cluster_devices (c.cluster) / value[PLAN_EP]
                                      / value[PLAN_ETP] / value[PLAN_DP_OUTER]);
-  const gint64 hidden = c.model->hidden, ffn = c.model->expert_ffn;
+  const gint64 hidden = width_of (c.model), ffn = c.model->expert_ffn;
   const gint64 biases = c.model->expert_bias ? 2 * ffn + hidden : 0;
   const double expert = (double)count_moe (c.model) * (double)c.model->experts
                         / (double)(value[PLAN_EP] * value[PLAN_ETP])

@@ -26,13 +26,13 @@ random_pattern_model (GRand *rand)
       spec,
       ",layers=%d,hidden=%d,ffn=%d,heads=8,kv_heads=%d,head_dim=64,vocab=%d,max_seq=512,"
       "experts=%d,topk=%d,expert_ffn=%d,shared_ffn=%d,router_score=sigmoid,router_bias=%s,"
-      "ssm_heads=%d,ssm_head_dim=%d,ssm_groups=%d,ssm_state=%d",
+      "ssm_heads=%d,ssm_head_dim=%d,ssm_groups=%d,ssm_state=%d,expert_hidden=%d",
       layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
       (int)ONE_OF (rand, 2, 4, 8), g_rand_int_range (rand, 100, 2000),
       8 * g_rand_int_range (rand, 1, 4), g_rand_int_range (rand, 1, 5),
       64 * g_rand_int_range (rand, 1, 5), (int)ONE_OF (rand, 0, 128),
       g_rand_boolean (rand) ? "on" : "off", 64 * groups, (int)ONE_OF (rand, 32, 64), groups,
-      (int)ONE_OF (rand, 16, 64));
+      (int)ONE_OF (rand, 16, 64), (int)ONE_OF (rand, 0, 64, 256));
   PlanModel *model = plan_model_new (spec->str, &error);
   if (!model)
     g_error ("%s: %s", spec->str, error->message);

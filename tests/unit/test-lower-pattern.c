@@ -30,6 +30,52 @@ START_TEST (layers_run_these_ops)
 }
 END_TEST
 
+/* Experts that read fewer columns have a product before tokens are sorted and one behind their sum,
+ * each with the weight gradient that a product has; shared experts read all columns
+ * (moe_layer.py, preprocess and postprocess). */
+START_TEST (narrow_experts_run_these_ops)
+{
+  TestCase c;
+  test_case_init (&c,
+                  "nemotron-3-super-120b-a12b,layers=2,pattern=ME,shared_ffn=0,experts=8,topk=2",
+                  "dgx-h100:1", SETTINGS " ep=1 router_dtype=bf16");
+  static const char *const parts[] = {
+    " embed rmsnorm gemm ssm_conv ssm_scan group_norm gemm add rmsnorm gemm route gemm row_map "
+    "permute "
+    "row_map permute grouped_gemm expert_activate grouped_gemm unpermute unpermute gemm add "
+    "rmsnorm ",
+    " gemm gemm accumulate permute permute grouped_gemm grouped_gemm accumulate "
+    "expert_activate_bwd "
+    "grouped_gemm grouped_gemm accumulate unpermute unpermute gemm gemm accumulate route_bwd gemm "
+    "gemm "
+    "accumulate accumulate rmsnorm_bwd accumulate add ",
+  };
+  check_ops_are_there (&c, parts, G_N_ELEMENTS (parts));
+  test_case_clear (&c);
+}
+END_TEST
+
+/* Nemotron 3 Super, one layer of experts at 1024 tokens on one rank: what it keeps beside what it
+ * would with experts of all columns. Rows are 22 a token; the sum of a token's is kept for the
+ * product behind it. */
+START_TEST (narrow_experts_keep_narrow_rows)
+{
+  const gint64 tokens = 1024, rows = 22 * tokens;
+  guint64 kept[2];
+  for (guint i = 0; i < 2; i++)
+    {
+      TestCase c;
+      test_case_init (&c,
+                      i ? "nemotron-3-super-120b-a12b,layers=2,pattern=ME"
+                        : "nemotron-3-super-120b-a12b,layers=2,pattern=ME,expert_hidden=0",
+                      "dgx-h100:1", SETTINGS);
+      kept[i] = kept_bytes (&c, PLAN_LAYER_PART | PLAN_LAYER_EXPERTS);
+      test_case_clear (&c);
+    }
+  ck_assert_int_eq ((gint64)(kept[1] - kept[0]), 2 * (rows * (1024 - 4096) + tokens * 1024));
+}
+END_TEST
+
 /* Nemotron-H 8B at 8192 tokens on two ranks, tensor by tensor: columns in bf16 and in fp32. */
 START_TEST (keeps_what_backward_passes_read)
 {
@@ -147,6 +193,8 @@ main (void)
   Suite *suite = suite_create ("lower-pattern");
   TCase *tcase = tcase_create ("lower-pattern");
   tcase_add_test (tcase, layers_run_these_ops);
+  tcase_add_test (tcase, narrow_experts_run_these_ops);
+  tcase_add_test (tcase, narrow_experts_keep_narrow_rows);
   tcase_add_test (tcase, keeps_what_backward_passes_read);
   tcase_add_test (tcase, takes_room_to_work_in);
   tcase_add_loop_test (tcase, letters_have_buckets, 0, G_N_ELEMENTS (buckets));
