@@ -178,8 +178,15 @@ waits_for_tokens (const PlanFacts *f)
 {
   return (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP))
          && f->value[PLAN_EP] > 1 && IS (f, EP_OVERLAP, OFF) && !IS (f, MOE_DISPATCHER, ALLGATHER)
-         && f->value[PLAN_ETP] == 1 && f->model->delta.attn_every == 0 && !f->model->attn_gate
+         && f->model->delta.attn_every == 0 && !f->model->attn_gate
          && !*f->model->pattern.of; /* not-built-yet-with-delta, -with-pattern */
+}
+
+static gboolean
+gathers_late (const PlanFacts *f)
+{
+  return IS (f, EP_OVERLAP, ON) && plan_shards_weights (f->plan)
+         && plan_micro_batches (f->plan, f->cluster) > 1;
 }
 
 static gboolean
@@ -440,6 +447,10 @@ static const PlanRuleEntry hazards[] = {
   { { "tokens-are-waited-for", "compute waits for tokens that are sent to experts; with ep_overlap=on they travel beside another micro "
       "batch, with pp=1 or vpp above 1, which query tries where --only ep_overlap=off,on says so", "Megatron-LM combined_1f1b.py", 0 },
     waits_for_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_EP_OVERLAP) },
+  { { "weights-come-late", "with ep_overlap=on hooks of a forward pass take it for recompute as long as the backward pass beside it has not "
+      "left the layer, and gather nothing ahead: compute waits for the weights of half of its layers; with strategy=optim_grads they "
+      "are there", "Megatron-LM megatron_fsdp.py 796", 0 },
+    gathers_late, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STRATEGY, PLAN_EP_OVERLAP) },
   { { "dispatcher-is-a-library", "moe_dispatcher=deepep and hybridep call DeepEP (hybridep its branch hybrid-ep), which must be built for "
       "the cluster's network; moe_dispatcher=alltoall needs NCCL alone", "Megatron-LM transformer/moe/fused_a2a.py", 0 },
     wants_deepep, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP) },

@@ -382,7 +382,7 @@ request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
 {
   PlanPiece pieces[MAX_PIECES];
   gboolean gathers = FALSE;
-  if (!b->lower->policy.shards_weights)
+  if (!b->lower->policy.shards_weights || b->lower->combined.by_share)
     return;
   for (gint64 u = from; u >= to; u--)
     for (guint i = 0, n = pieces_read (b, u, is_backward, pieces); i < n; i++)
@@ -404,7 +404,7 @@ static void
 await (Builder *b, gint64 unit, gboolean is_backward)
 {
   PlanPiece pieces[MAX_PIECES];
-  if (!b->lower->policy.drops_weights)
+  if (!b->lower->policy.drops_weights || b->lower->combined.by_share)
     return;
   const guint n = pieces_read (b, unit, is_backward, pieces);
   for (guint i = 0; i < n; i++)

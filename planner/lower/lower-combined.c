@@ -13,11 +13,21 @@
  * sending rows back, and what joins the layer's output. The second and the fourth run on a stream
  * of their own (`experts`). They wait for what their own pass computed last and not for the other
  * pass (fine_grained_callables.py; pipeline_parallel/utils.py, ScheduleNode). Buffers that they
- * allocate are of that stream's pool, and are freed once compute waits for them. */
+ * allocate are of that stream's pool, and are freed once compute waits for them.
+ *
+ * Where weights are sharded (Megatron-FSDP), a layer is not gathered as a whole: hooks of its
+ * modules ask for the bucket that they read, experts or all else, as compute comes to the first of
+ * its parameters (megatron_fsdp.py 563-600 and 793-815, 915-935). A hook gathers further buckets in
+ * the order of its pass, up to half a communication unit; but not a forward pass's, as long as the
+ * backward pass beside it has not left the layer: to the hook that is recompute. Behind a layer's
+ * forward pass its weights are freed, or in that case marked, to be freed by the next gather
+ * (985-1010); behind its backward pass both are freed (683-704). So the first layers of a forward
+ * pass are gathered while compute waits. */
 #include "config.h"
 
 #include "planner/lower/lower-combined.h"
 
+#include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer-private.h"
 #include "planner/lower/lower-step.h"
@@ -32,6 +42,27 @@ enum
   N_WAYS
 };
 
+/* What is gathered of a layer's weights by itself: all but experts, or experts. */
+typedef enum
+{
+  MAIN,
+  EXPERTS,
+  N_SHARES
+} Share;
+
+typedef struct
+{
+  enum
+  {
+    ABSENT,
+    WANTED, /* about to be gathered */
+    MARKED, /* to be dropped when something else is gathered */
+    PRESENT
+  } state;
+  gboolean is_awaited; /* compute has waited for it */
+  gint64 elements;
+} Residence;
+
 struct _PlanLowerPair
 {
   PlanLower *lower;
@@ -43,6 +74,9 @@ struct _PlanLowerPair
   PlanLowerBackward back;
   PlanLowerPass half; /* the one at hand */
   gboolean is_echo;   /* both halves are echoes of those of an earlier pair */
+  gboolean has[N_WAYS];
+  Residence *shares; /* by layer and share, where weights are gathered so; else NULL */
+  gint64 left;       /* layers that the backward pass has not left */
 };
 
 /* The parts of a layer, each as the number of nodes before it, and the number of all nodes. A layer
@@ -105,6 +139,161 @@ arrive (PlanLowerPair *self, guint way)
   self->is_away[way] = FALSE;
 }
 
+/* --- weights gathered by share ---------------------------------------------------------------- */
+
+typedef void (*Visit) (PlanLower *lower, PlanBucketKind kind, gint32 layer);
+
+/* Visits the buckets of a share, or those of them that are sharded. Shares are numbered in the
+ * order of layers, which is that of their buckets. */
+static void
+each_bucket (PlanLower *lower, gint64 number, Visit visit)
+{
+  const gint32 layer = (gint32)(number / N_SHARES);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind)
+        && (kind == PLAN_BUCKET_EXPERTS) == (number % N_SHARES == EXPERTS)
+        && plan_lower_holds (lower, kind, PLAN_NO_UNIT, layer)
+        && lower->bucket[kind].shards_weights)
+      visit (lower, kind, layer);
+}
+
+static void
+gather_bucket (PlanLower *lower, PlanBucketKind kind, gint32 layer)
+{
+  plan_lower_gather_bucket (lower, kind, PLAN_NO_UNIT, layer, FALSE);
+}
+
+static void
+await_bucket (PlanLower *lower, PlanBucketKind kind, gint32 layer)
+{
+  plan_lower_wait (lower, plan_lower_unit_ref (lower->bucket[kind].gathered, PLAN_NO_UNIT, layer));
+}
+
+static void
+free_bucket (PlanLower *lower, PlanBucketKind kind, gint32 layer)
+{
+  plan_lower_free (lower, plan_lower_weights_ref (lower, kind, PLAN_NO_UNIT, layer, FALSE));
+}
+
+/* Elements of a share. Experts that are not sharded count, too (param_and_grad_buffer.py 4487). */
+static gint64
+elements_of (const PlanLower *lower, gint64 number)
+{
+  gint64 elements = 0;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_bucket_is_unit (kind)
+        && (kind == PLAN_BUCKET_EXPERTS) == (number % N_SHARES == EXPERTS)
+        && plan_lower_holds (lower, kind, PLAN_NO_UNIT, (gint32)(number / N_SHARES)))
+      elements += (gint64)lower->layout.buckets[kind].padded;
+  return elements;
+}
+
+static void
+await_share (PlanLowerPair *self, gint64 number)
+{
+  if (!self->shares[number].is_awaited)
+    each_bucket (self->lower, number, await_bucket);
+  self->shares[number].is_awaited = TRUE;
+}
+
+static void
+drop_share (PlanLowerPair *self, gint64 number)
+{
+  if (self->shares[number].state == ABSENT)
+    return;
+  await_share (self, number);
+  each_bucket (self->lower, number, free_bucket);
+  self->shares[number].state = ABSENT;
+  self->shares[number].is_awaited = FALSE;
+}
+
+/* Drops what is marked, and gathers what is wanted in the order of layers, whatever the pass. What
+ * is done once per step is done until a backward pass is over (`microbatch_count`). */
+static void
+gather_wanted (PlanLowerPair *self)
+{
+  PlanLower *lower = self->lower;
+  const gint64 n = N_SHARES * lower->stage.layers;
+  const gboolean was_first = lower->now.is_first_micro_batch;
+  lower->now.is_first_micro_batch = self->micro_batch[self->has[BACK] ? BACK : AHEAD] == 0;
+  for (gint64 i = 0; i < n; i++)
+    if (self->shares[i].state == MARKED)
+      drop_share (self, i);
+  for (gint64 i = 0; i < n; i++)
+    if (self->shares[i].state == WANTED)
+      {
+        each_bucket (lower, i, gather_bucket);
+        self->shares[i].state = PRESENT;
+      }
+  lower->now.is_first_micro_batch = was_first;
+}
+
+/* Whether the backward pass has not left a layer: its modules take a forward pass for recompute. */
+static gboolean
+is_before_backward (const PlanLowerPair *self, gint64 layer)
+{
+  return self->has[BACK] && layer < self->left;
+}
+
+/* A hook's request for a share, and for those behind it. What is there already may be dropped for
+ * their gather, but for the share itself. */
+static void
+request (PlanLowerPair *self, guint way, gint64 number)
+{
+  PlanLower *lower = self->lower;
+  const gint64 step = way == AHEAD ? 1 : -1, n = N_SHARES * lower->stage.layers;
+  const gboolean looks_ahead = way == BACK || !is_before_backward (self, number / N_SHARES);
+  const gint64 limit = looks_ahead ? lower->policy.comm_unit / 2 : 0;
+  gboolean gathers = self->shares[number].state == ABSENT;
+  self->shares[number].state = gathers ? WANTED : PRESENT;
+  for (gint64 i = number + step, sum = 0; i >= 0 && i < n && sum < limit; i += step)
+    {
+      Residence *of = &self->shares[i];
+      gathers |= of->state == ABSENT;
+      of->state = of->state == ABSENT ? WANTED : of->state;
+      sum += of->elements;
+    }
+  if (gathers)
+    gather_wanted (self);
+  await_share (self, number);
+}
+
+/* Behind a layer's forward pass. */
+static void
+leave_forward (PlanLowerPair *self, gint64 layer)
+{
+  for (gint64 i = N_SHARES * layer; self->shares && i < N_SHARES * (layer + 1); i++)
+    if (!is_before_backward (self, layer))
+      drop_share (self, i);
+    else if (self->shares[i].state == PRESENT)
+      self->shares[i].state = MARKED;
+}
+
+/* Behind a layer's backward pass. */
+static void
+leave_backward (PlanLowerPair *self)
+{
+  self->left--;
+  for (gint64 i = 0; self->shares && i < N_SHARES; i++)
+    drop_share (self, N_SHARES * self->left + i);
+}
+
+static void
+begin_shares (PlanLowerPair *self)
+{
+  const PlanLower *lower = self->lower;
+  self->left = self->here[BACK].layers;
+  if (!lower->combined.by_share)
+    return;
+  self->shares = g_new0 (Residence, N_SHARES * lower->stage.layers);
+  for (gint64 i = 0; i < N_SHARES * lower->stage.layers; i++)
+    {
+      const gboolean is_here = !self->has[BACK] && i < N_SHARES * lower->now.units_here;
+      self->shares[i].state = is_here ? PRESENT : ABSENT;
+      self->shares[i].elements = elements_of (lower, i);
+    }
+}
+
 static void
 go (PlanLowerPair *self, guint way, guint end)
 {
@@ -121,10 +310,29 @@ mark_ready (PlanLowerPair *self, guint way)
                    ready (self->lower, way));
 }
 
+/* Goes on to the next node with weights, and has them gathered. */
+static void
+reach_weights (PlanLowerPair *self, guint way, guint end)
+{
+  PlanLayerPass *pass = &self->pass[way];
+  const PlanNode *node = pass->layer.net->nodes;
+  guint at = pass->at;
+  while (at != end && node[way == AHEAD ? at : at - 1].weight == PLAN_N_TENSORS)
+    at = way == AHEAD ? at + 1 : at - 1;
+  if (!self->shares || at == end)
+    return;
+  go (self, way, at);
+  const gboolean is_expert = node[way == AHEAD ? at : at - 1].kind == PLAN_NODE_EXPERT_LINEAR;
+  request (self, way, N_SHARES * pass->layer.unit.offset + (is_expert ? EXPERTS : MAIN));
+  if (way == AHEAD)
+    plan_lower_copy_weights (self->lower, pass->layer.unit, pass->layer.net, at, end);
+}
+
 static void
 compute (PlanLowerPair *self, guint way, guint end)
 {
   arrive (self, way);
+  reach_weights (self, way, end);
   go (self, way, end);
   mark_ready (self, way);
 }
@@ -174,7 +382,8 @@ begin_ahead (PlanLowerPair *self, gint64 layer)
   const PlanLowerKeep keep = plan_lower_keep (lower, layer);
   const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
   arrive (self, AHEAD);
-  plan_lower_await_unit (lower, to, 0);
+  if (!self->shares)
+    plan_lower_await_unit (lower, to, 0);
   if (to.is_module)
     plan_lower_begin_module (lower, to);
   plan_layer_begin_forward (&self->pass[AHEAD], lower, to, keep);
@@ -198,6 +407,7 @@ end_back (PlanLowerPair *self)
   turn_to (self, BACK);
   plan_layer_catch_up (&self->pass[BACK]);
   plan_layer_end_backward (&self->pass[BACK]);
+  leave_backward (self);
 }
 
 /* Lowers one layer forward and one backward (TransformerLayerSchedulePlan.run), or either alone
@@ -229,6 +439,7 @@ combine_layers (PlanLowerPair *self, gint64 i)
     {
       compute (self, AHEAD, f.back);
       travel (self, AHEAD, f.all);
+      leave_forward (self, ahead->first + i);
     }
   if (goes_back)
     compute (self, BACK, 0);
@@ -238,30 +449,46 @@ combine_layers (PlanLowerPair *self, gint64 i)
     end_back (self);
 }
 
-PlanLowerPair *
-plan_lower_begin_pair (PlanLower *lower, PlanStagePass ahead, PlanStagePass back)
+/* Begins two passes, or either alone where the other is NULL. */
+static PlanLowerPair *
+begin (PlanLower *lower, const PlanStagePass *ahead, const PlanStagePass *back, gboolean is_last)
 {
   PlanLowerPair *self = g_new0 (PlanLowerPair, 1);
-  const PlanStagePass of[N_WAYS] = { ahead, back };
+  const PlanStagePass *of[N_WAYS] = { ahead, back };
   self->lower = lower;
   for (guint way = 0; way < N_WAYS; way++)
     {
-      self->here[way] = plan_stage_virtual (&lower->stage, of[way].virtual_stage);
-      self->micro_batch[way] = of[way].micro_batch;
+      self->has[way] = of[way] != NULL;
       self->owed[way] = g_array_new (FALSE, FALSE, sizeof (PlanRef));
+      if (!of[way])
+        continue;
+      self->here[way] = plan_stage_virtual (&lower->stage, of[way]->virtual_stage);
+      self->micro_batch[way] = of[way]->micro_batch;
     }
-  turn_to (self, AHEAD);
-  self->half.half = 1;
-  self->half.back = back.virtual_stage;
-  self->half.is_first = back.micro_batch == 0;
-  self->is_echo = plan_lower_begin_pass (lower, &self->half);
+  turn_to (self, ahead ? AHEAD : BACK);
+  self->half = (PlanLowerPass){ .half = 1,
+                                .back = back ? back->virtual_stage : 0,
+                                .is_first = back && back->micro_batch == 0,
+                                .is_last = is_last,
+                                .is_backward = !ahead };
+  self->is_echo = ahead && back && plan_lower_begin_pass (lower, &self->half);
   if (self->is_echo)
     return self;
-  plan_lower_begin_forward (lower);
+  if (ahead)
+    plan_lower_begin_forward (lower);
+  begin_shares (self);
+  if (!back)
+    return self;
   turn_to (self, BACK);
-  plan_lower_begin_backward (lower, &self->back, FALSE);
+  plan_lower_begin_backward (lower, &self->back, is_last);
   mark_ready (self, BACK);
   return self;
+}
+
+PlanLowerPair *
+plan_lower_begin_pair (PlanLower *lower, PlanStagePass ahead, PlanStagePass back)
+{
+  return begin (lower, &ahead, &back, FALSE);
 }
 
 void
@@ -274,30 +501,50 @@ plan_lower_pair_layers (PlanLowerPair *self)
   for (gint64 i = 0; i < MAX (self->here[AHEAD].layers, self->here[BACK].layers); i++)
     combine_layers (self, i);
   lower->combined.is_now = FALSE;
-  arrive (self, AHEAD);
-  plan_lower_end_pass (lower, &self->half);
+  if (self->has[AHEAD])
+    arrive (self, AHEAD);
+  if (self->has[AHEAD] && self->has[BACK])
+    plan_lower_end_pass (lower, &self->half);
+}
+
+/* Lowers what stands behind the layers of both passes. */
+static void
+end (PlanLowerPair *self)
+{
+  PlanLower *lower = self->lower;
+  if (self->here[BACK].layers > 0)
+    end_back (self);
+  if (self->has[AHEAD])
+    {
+      turn_to (self, AHEAD);
+      plan_lower_end_forward (lower);
+    }
+  if (!self->has[BACK])
+    return;
+  turn_to (self, BACK);
+  plan_lower_run_to_layer (lower, &self->back);
+  plan_lower_end_backward (lower, &self->back);
 }
 
 void
 plan_lower_end_pair (PlanLowerPair *self)
 {
   PlanLower *lower = self->lower;
-  turn_to (self, AHEAD);
+  const gboolean is_pair = self->has[AHEAD] && self->has[BACK];
+  turn_to (self, self->has[AHEAD] ? AHEAD : BACK);
   self->half.half = 2;
-  if (!plan_lower_begin_pass (lower, &self->half))
+  if (!is_pair || !plan_lower_begin_pass (lower, &self->half))
     {
       g_assert (!self->is_echo);
-      if (self->here[BACK].layers > 0)
-        end_back (self);
-      turn_to (self, AHEAD);
-      plan_lower_end_forward (lower);
-      turn_to (self, BACK);
-      plan_lower_run_to_layer (lower, &self->back);
-      plan_lower_end_backward (lower, &self->back);
-      plan_lower_end_pass (lower, &self->half);
+      end (self);
+      if (is_pair)
+        plan_lower_end_pass (lower, &self->half);
     }
+  for (gint64 i = 0; self->shares && i < N_SHARES * lower->stage.layers; i++)
+    g_assert (self->shares[i].state == ABSENT);
   for (guint way = 0; way < N_WAYS; way++)
     g_array_unref (self->owed[way]);
+  g_free (self->shares);
   g_free (self);
 }
 
@@ -337,16 +584,29 @@ combine_all (PlanLower *lower, gint64 n)
     }
 }
 
+/* Lowers a pass that has no other one beside it. */
+static void
+lone_pass (PlanLower *lower, gint64 micro_batch, gboolean is_backward)
+{
+  const PlanStagePass pass = { .micro_batch = micro_batch };
+  PlanLowerPair *pair
+      = begin (lower, is_backward ? NULL : &pass, is_backward ? &pass : NULL, is_backward);
+  plan_lower_pair_layers (pair);
+  plan_lower_end_pair (pair);
+}
+
 void
 plan_lower_take_rows (PlanLower *self)
 {
   const gint64 *value = self->plan->value;
   const gboolean is_piped
       = value[PLAN_PP] > 1 && (value[PLAN_TASK] == PLAN_TASK_TRAIN || value[PLAN_VPP] > 1);
-  self->combined.is_planned = ON (self, EP_OVERLAP) && self->place.micro_batches > 1;
+  self->combined.is_planned
+      = ON (self, EP_OVERLAP)
+        && (self->place.micro_batches > 1 || plan_shards_weights (self->plan));
   self->rows
       = is_piped ? plan_stage_rows (self->plan, self->place.stage_number, self->place.micro_batches)
-        : self->combined.is_planned ? N_WAYS
+        : self->combined.is_planned ? MIN (N_WAYS, self->place.micro_batches)
                                     : 1;
   /* Gradients that are being sent while the next backward pass runs. */
   const gboolean goes_on
@@ -366,6 +626,14 @@ void
 plan_lower_combined (PlanLower *self)
 {
   const gint64 n = self->place.micro_batches;
+  if (self->combined.by_share)
+    {
+      lone_pass (self, 0, FALSE);
+      combine_all (self, n - 1);
+      lone_pass (self, n - 1, TRUE);
+      self->now.row = 0;
+      return;
+    }
   self->now.row = 0;
   self->now.is_first_micro_batch = TRUE;
   plan_lower_forward (self);

@@ -23,6 +23,11 @@ void plan_lower_end_pair (PlanLowerPair *self);
 /* All three, with nothing between them. */
 void plan_lower_pair (PlanLower *self, PlanStagePass ahead, PlanStagePass back);
 
+/* Makes quantised copies of the weights of a layer's nodes [from, end): once per step, where
+ * weights are gathered unquantised. */
+void plan_lower_copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net,
+                              guint from, guint end);
+
 /* The parts of a pass that stand before the layers and after them. */
 void plan_lower_begin_forward (PlanLower *self);
 void plan_lower_end_forward (PlanLower *self);

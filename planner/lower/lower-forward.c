@@ -261,12 +261,14 @@ reach_role (PlanLower *self, PlanTensorRole role)
     gather_next (self, role);
 }
 
-/* Makes quantised copies of a layer's weights: once per step, where weights are gathered
- * unquantised. */
-static void
-copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
+void
+plan_lower_copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net, guint from,
+                         guint end)
 {
-  for (guint i = 0; i < net->n_nodes; i++)
+  if (!self->policy.copies_weights || !self->now.is_first_micro_batch
+      || self->stack->weights.quantised == PLAN_QUANTISED_ON_USE)
+    return;
+  for (guint i = from; i < end; i++)
     {
       const PlanNode *node = &net->nodes[i];
       if (!plan_node_is_product (node))
@@ -311,12 +313,10 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   if (!plan_lower_finds_weights (self))
     plan_lower_await_unit (self, unit, 0);
+  plan_lower_copy_weights (self, unit, net, 0, net->n_nodes);
   if (self->policy.copies_weights && self->now.is_first_micro_batch
       && self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
-    {
-      copy_weights (self, unit, net);
-      plan_lower_return_gradients (self, unit);
-    }
+    plan_lower_return_gradients (self, unit);
   if (self->policy.keeps_transposes && self->now.is_first_micro_batch)
     transpose_weights (self, unit, net);
   if (unit.is_module)
@@ -589,13 +589,16 @@ load (PlanLower *self)
 
 /* The embedding's hook, and the embedding. Units that the hook asks for may have been gathered
  * already: as the last step ended, or by the output layer's hook if no backward pass has dropped
- * them. */
+ * them. Beside a backward pass it asks for none. */
 static void
 reach_embedding (PlanLower *self)
 {
+  const gint64 ahead = self->combined.by_share && !self->now.is_first_micro_batch
+                           ? 0
+                           : self->policy.ahead_of_embedding;
   if (!self->now.is_first_micro_batch)
     self->now.units_here = self->policy.is_eval ? self->policy.ahead_of_head : 0;
-  for (gint32 i = (gint32)self->now.units_here; i < self->policy.ahead_of_embedding; i++)
+  for (gint32 i = (gint32)self->now.units_here; i < ahead; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
   plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);
   if (!self->policy.has_own_groups)

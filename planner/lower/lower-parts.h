@@ -107,7 +107,8 @@ typedef struct
 typedef struct
 {
   gboolean is_planned, is_now; /* the plan has it; the layer at hand is lowered so */
-  gint32 ready, arrived;       /* events, by pass: rows can be sent; rows have arrived */
+  gboolean by_share;     /* weights are gathered in shares of layers, by the passes themselves */
+  gint32 ready, arrived; /* events, by pass: rows can be sent; rows have arrived */
   /* Buffers that ops beside compute have used; they are freed once compute has waited for these
    * ops. NULL: ops are emitted to the compute stream now. */
   GArray *owed;

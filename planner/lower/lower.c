@@ -550,7 +550,9 @@ measure (PlanLower *self, guint rank)
             ? plan->value[PLAN_RECOMPUTE_LAYERS]
             : 1;
   self->policy.ahead = units_ahead (self, 0);
-  self->policy.ahead_of_head = has_hooks && !self->policy.pools ? self->policy.ahead : 0;
+  self->combined.by_share = self->combined.is_planned && self->policy.drops_weights && has_hooks;
+  self->policy.ahead_of_head
+      = has_hooks && !self->policy.pools && !self->combined.by_share ? self->policy.ahead : 0;
   self->policy.ahead_of_embedding = has_hooks && !self->policy.pools
                                         ? units_ahead (self, (gint64)b[PLAN_BUCKET_HEAD].padded)
                                         : 0;

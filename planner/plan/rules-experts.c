@@ -153,6 +153,14 @@ overlaps_in_pool (const PlanFacts *f)
 }
 
 static gboolean
+overlaps_too_early (const PlanFacts *f)
+{
+  const gint64 date = f->value[PLAN_STACK] / PLAN_STACK_BASE;
+  return IS (f, EP_OVERLAP, ON) && is_stack (f, PLAN_STACK_MEGATRON_FSDP) && date > 0
+         && date < 20260516;
+}
+
+static gboolean
 overlaps_plain_stages (const PlanFacts *f)
 {
   return IS (f, EP_OVERLAP, ON) && f->value[PLAN_PP] > 1 && f->value[PLAN_VPP] == 1;
@@ -231,6 +239,9 @@ static const PlanRuleEntry rules[] = {
   { { "ep-overlap-alone", "ep_overlap=on needs moe_shared_overlap=off, and at most one prediction module",
       "Megatron-LM transformer_config.py 3039", PLAN_ERROR_INVALID },
     overlaps_twice, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP), PLAN_OF_BLOCKS },
+  { { "ep-overlap-since-2026-05-16", "ep_overlap=on on stack=megatron-fsdp needs a stack date of 2026-05-16 or later",
+      "Megatron-LM PR #3797, merged 2026-05-16", PLAN_ERROR_INVALID },
+    overlaps_too_early, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EP_OVERLAP), PLAN_OF_BLOCKS },
   { { "ep-overlap-has-no-pool", "ep_overlap=on on stack=megatron-fsdp needs double_buffer=off and nccl_ub=off",
       "Megatron-LM mcore_fsdp_adapter.py 177", PLAN_ERROR_INVALID },
     overlaps_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },

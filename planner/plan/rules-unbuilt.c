@@ -189,8 +189,8 @@ overlaps_elsewhere (const PlanFacts *f)
 {
   const gboolean is_fsdp = is_stack (f, PLAN_STACK_MEGATRON_FSDP);
   return IS (f, EP_OVERLAP, ON)
-         && ((!is_stack (f, PLAN_STACK_MEGATRON) && !is_fsdp) || f->value[PLAN_ETP] > 1
-             || (is_fsdp && IS (f, STRATEGY, OPTIM_GRADS_PARAMS)));
+         && ((!is_stack (f, PLAN_STACK_MEGATRON) && !is_fsdp)
+             || (is_fsdp && !IS (f, PARAM_GATHER, COMPUTE)));
 }
 
 /* Whether experts' GEMMs in this format are modelled. fsdp2 quantises experts in kernels of its
@@ -450,9 +450,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-moe_shared_overlap", "moe_shared_overlap=on is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_SHARED_OVERLAP), PLAN_OF_BLOCKS },
-  { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron, and for stack=megatron-fsdp without strategy=optim_grads_params, "
-      "with etp=1 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_STRATEGY, PLAN_ETP) },
+  { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron, and for stack=megatron-fsdp with param_gather=compute, "
+      "by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER) },
   { { "not-built-yet-on-rocm", "on AMD's GPUs nccl_ub, sharp, tp_overlap, cuda_graph, compute=fp8-blockwise and moe_dispatcher=deepep and "
       "hybridep are not modelled by this version, as nothing of them was measured there: leave them as they are by default", LIMIT,
       PLAN_ERROR_UNSUPPORTED },

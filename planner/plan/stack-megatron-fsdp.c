@@ -105,6 +105,9 @@ static const PlanStackStep steps[] = {
   { { 20260427, "Megatron-LM PR #4427",
       "precision_aware reads gradients as they are, with every recipe" },
     NULL },
+  { { 20260516, "Megatron-LM PR #3797",
+      "ep_overlap; hooks of modules, not of layers, then gather weights that are sharded" },
+    NULL },
   { { 20260520, "Megatron-LM PR #4181", "fine_grained can be asked for" }, before_fine_grained },
   { { 20260521, "Megatron-LM PR #4103",
       "the host loads micro batches ahead of the GPU; before, it waited to say that they are not "

@@ -405,6 +405,13 @@ unit_of_kind (const PlanCase *of, guint kind)
   return unit;
 }
 
+/* Whether weights are gathered in shares of layers (lower-combined.c). */
+static gboolean
+gathers_shares (const PlanCase *of)
+{
+  return of->plan.value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON && plan_shards_weights (&of->plan);
+}
+
 /* The number of units whose weights are gathered ahead of the one in use; 0 where it is not sure.
  */
 static gint64
@@ -425,7 +432,7 @@ units_ahead (const PlanCase *of, gint64 unit)
         && (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_FULL || value[PLAN_RECOMPUTE_LAYERS] == 1);
   /* The first units may be dropped before the backward pass reaches them: the output layer's hook
    * has gathered them too early (lower-acts.c). */
-  return is_in_turn && unit >= 2 * ahead ? ahead : 0;
+  return is_in_turn && !gathers_shares (of) && unit >= 2 * ahead ? ahead : 0;
 }
 
 /* Whether weights are gathered and gradients reduced unit by unit, with buffers of their own. */
@@ -497,6 +504,8 @@ backward_bytes (const PlanCase *of)
   guint64 most = 0;
   if (!goes_by_unit (of) || has_pools (of) || first.modules > 1
       || of->plan.value[PLAN_OFFLOAD_LAYERS] > 0)
+    return 0;
+  if (gathers_shares (of) && limit < 2) /* a layer's weights are not all there at once */
     return 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     if (of->graphs.layers[kind] > 0)

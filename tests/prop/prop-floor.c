@@ -10,6 +10,7 @@
 #include "planner/lower/lower.h"
 #include "planner/plan/stages.h"
 #include "planner/schedule/step-ops.h"
+#include "planner/search/bound.h"
 #include "tests/case.h"
 #include "tests/share.h"
 
@@ -97,6 +98,59 @@ START_TEST (floors_of_uneven_pipelines_hold)
 }
 END_TEST
 
+/* Bounds of plans whose passes run beside each other and gather weights module by module: fewer
+ * gathers than two of each layer, or more, as the communication unit says. */
+START_TEST (floors_hold_where_modules_gather)
+{
+  static const char *const units[] = { "",
+                                       " comm_unit=1",
+                                       " comm_unit=2",
+                                       " comm_unit=20000000",
+                                       " comm_unit=70000000",
+                                       " comm_unit=500000000",
+                                       " comm_unit=9000000000" };
+  static const char *const others[] = { "", " ag_group=on", " dp_outer=2", " ep_delay_wgrad=on",
+                                        " recompute=selective recompute_modules=layernorm" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  TestCase c = { 0 };
+  SimSummary summaries[SIM_MAX_STAGES];
+  g_autoptr (GError) error = NULL;
+  g_autofree char *spec
+      = g_strdup_printf ("qwen3-30b-a3b,layers=%d,hidden=%d,heads=8,kv_heads=8,vocab=%d,"
+                         "experts=8,topk=%d,expert_ffn=%d,dense_layers=%d",
+                         g_rand_int_range (rand, 2, 12), 512 << g_rand_int_range (rand, 0, 3),
+                         1024 << g_rand_int_range (rand, 0, 8), g_rand_int_range (rand, 2, 4),
+                         512 << g_rand_int_range (rand, 0, 4), g_rand_int_range (rand, 0, 2));
+  const gint64 n = g_rand_int_range (rand, 1, 7), mbs = g_rand_int_range (rand, 1, 3);
+  g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", 1 << g_rand_int_range (rand, 0, 4));
+  c.model = plan_model_new (spec, &error);
+  c.cluster = plan_cluster_new (nodes, NULL);
+  ck_assert_msg (c.model && c.cluster, "%s", error ? error->message : spec);
+  g_autofree char *words = g_strdup_printf (
+      "stack=megatron-fsdp strategy=optim_grads_params ep_overlap=on ep=%d mbs=%d gbs=%d "
+      "seq=%d%s%s",
+      2 << g_rand_int_range (rand, 0, 2), (int)mbs,
+      (int)(n * mbs * plan_cluster_devices (c.cluster)), 512 << g_rand_int_range (rand, 0, 4),
+      units[g_rand_int_range (rand, 0, G_N_ELEMENTS (units))],
+      others[g_rand_int_range (rand, 0, G_N_ELEMENTS (others))]);
+  c.of = test_case (c.model, c.cluster, words);
+  const AdviseInput input = { .model = c.model, .cluster = c.cluster, .plan = c.of->plan };
+  ck_assert_msg (advise_measure_case (&input, c.of, summaries, &error), "%s",
+                 error ? error->message : "");
+  g_autoptr (AdviseFloors) floors = advise_floors_new (&input);
+  const gint64 shared_ns = advise_floors_ns (floors, &c.of->plan, G_MAXINT64);
+  const gint64 own_ns = advise_floors_beside_ns (floors, &c.of->plan);
+  ck_assert_msg (MAX (shared_ns, own_ns) <= summaries[0].step_ns,
+                 "seed %d: at least %ld and %ld, simulated %ld\n%s\n%s", _i, (long)shared_ns,
+                 (long)own_ns, (long)summaries[0].step_ns, spec, words);
+  const guint64 least = plan_bound_memory (c.of);
+  ck_assert_msg (least <= summaries[0].memory.device,
+                 "seed %d: at least %lu, simulated %lu\n%s\n%s", _i, (unsigned long)least,
+                 (unsigned long)summaries[0].memory.device, spec, words);
+  test_case_clear (&c);
+}
+END_TEST
+
 /* The times of host and streams in a step of so many micro batches, lowered whole, without trades.
  */
 static void
@@ -159,6 +213,10 @@ main (void)
   tcase_set_timeout (tcase, 600);
   test_add_share (tcase, floors_of_uneven_pipelines_hold, 300);
   test_add_share (tcase, the_repeat_of_a_pipeline_is_the_work_of_a_micro_batch, 200);
+  suite_add_tcase (suite, tcase);
+  tcase = tcase_create ("modules");
+  tcase_set_timeout (tcase, 600);
+  test_add_share (tcase, floors_hold_where_modules_gather, 300);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

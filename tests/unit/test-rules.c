@@ -431,6 +431,8 @@ static const struct
   { "ep-overlap-or-recompute", "mixtral-8x7b",
     "gbs=64 ep=8 ep_overlap=on recompute=selective recompute_modules=moe" },
   { "ep-overlap-alone", "deepseek-v3", "gbs=64 ep=8 ep_overlap=on moe_shared_overlap=on" },
+  { "ep-overlap-since-2026-05-16", "mixtral-8x7b",
+    "gbs=64 stack=megatron-fsdp@2026-05-15 ep=8 ep_overlap=on" },
   { "ep-overlap-has-no-pool", "mixtral-8x7b", "gbs=64 ep=8 ep_overlap=on double_buffer=on" },
   { "ep-overlap-needs-interleaving", "mixtral-8x7b",
     "gbs=64 stack=megatron strategy=optim ep=8 pp=2 ep_overlap=on" },
@@ -455,9 +457,8 @@ static const struct
     "gbs=64 stack=native moe_shared_overlap=on" },
   { "delay-needs-ep-overlap", "mixtral-8x7b", "gbs=64 ep=8 ep_delay_wgrad=on" },
   { "not-built-yet-ep_overlap", "mixtral-8x7b",
-    "gbs=64 ep=8 strategy=optim_grads_params ep_overlap=on" },
-  { "not-built-yet-ep_overlap", "mixtral-8x7b",
-    "gbs=64 stack=megatron strategy=optim ep=2 etp=2 ep_overlap=on" },
+    "gbs=64 ep=8 strategy=optim_grads_params ep_overlap=on compute=fp8-tensorwise "
+    "param_gather=fp8" },
 };
 
 START_TEST (model_is_not_planned)
