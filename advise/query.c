@@ -408,6 +408,71 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   return TRUE;
 }
 
+/* Whether the question says what ep_overlap may be. */
+static gboolean
+says_overlap (const AdviseChoice *choice)
+{
+  gboolean says = choice->pinned[PLAN_EP_OVERLAP];
+  for (char **o = choice->question->only; o && *o; o++)
+    {
+      PlanField field;
+      says = says || (parse_set (*o, &field, NULL) && field == PLAN_EP_OVERLAP);
+    }
+  return says;
+}
+
+/* Tries a plan with ep_overlap=on, and notes one that fits and is faster than the best so far.
+ * Returns whether such a plan is legal. */
+static gboolean
+try_overlapped (const AdviseChoice *choice, AdviseScorer *scorer, const Plan *found,
+                PlanFound *best)
+{
+  static const gint64 delays[] = { PLAN_EP_DELAY_WGRAD_OFF, PLAN_EP_DELAY_WGRAD_ON };
+  const AdviseInput *input = choice->input;
+  gboolean is_legal = FALSE;
+  for (guint k = 0; k < G_N_ELEMENTS (delays); k++)
+    {
+      Plan plan = *found;
+      PlanScore score;
+      plan.value[PLAN_EP_OVERLAP] = PLAN_EP_OVERLAP_ON;
+      plan.value[PLAN_EP_DELAY_WGRAD] = delays[k];
+      g_autoptr (PlanCase) of
+          = plan_case_new (input->model, input->cluster, &plan, advise_workspaces (input), NULL);
+      is_legal = is_legal || of;
+      if (!of
+          || !advise_scorer_score_within (scorer, of, best->score.time_ns - 1, choice->memory_bytes,
+                                          &score))
+        continue;
+      best->plan = of->plan;
+      best->score = score;
+    }
+  return is_legal;
+}
+
+#define MOST_TRIED 32
+
+void
+advise_query_try_overlap (const AdviseChoice *choice, AdviseQuery *self)
+{
+  const AdviseAnswer *first = advise_query_best (self);
+  if (!first || choice->input->model->experts == 0 || says_overlap (choice)
+      || !self->result.is_whole)
+    return;
+  g_autoptr (AdviseScorer) scorer = advise_scorer_new (choice->input, choice->p_fits);
+  g_autoptr (GArray) front = plan_search_front (&self->result);
+  PlanFound best = { .score = first->found->score };
+  for (guint i = 0; i < self->answers->len && self->n_tried < MOST_TRIED; i++)
+    self->n_tried += try_overlapped (
+        choice, scorer, &g_array_index (self->answers, AdviseAnswer, i).found->plan, &best);
+  for (guint i = 0; i < front->len && self->n_tried < MOST_TRIED; i++)
+    self->n_tried += try_overlapped (
+        choice, scorer,
+        &g_array_index (self->result.found, PlanFound, g_array_index (front, guint, i)).plan,
+        &best);
+  if (best.score.time_ns < first->found->score.time_ns)
+    self->overlapped = best;
+}
+
 /* The least relative difference of two plans' times that predictions can tell. It is far smaller
  * than the error of one prediction, because plans for one task have most of their error in
  * common. */

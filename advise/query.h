@@ -52,6 +52,8 @@ typedef struct
   GArray *answers;     /* AdviseAnswer; empty where no plan fits */
   guint64 n_simulated; /* schedules simulated */
   double seconds;
+  guint n_tried;        /* found plans that were tried with ep_overlap=on */
+  PlanFound overlapped; /* the fastest of these; of time 0 where none beats the best answer */
 } AdviseQuery;
 
 void advise_query_clear (AdviseQuery *self);
@@ -82,6 +84,11 @@ gboolean advise_choice_can_offload (const AdviseChoice *self, const PlanSpace *s
 /* Searches for the `top` best plans that differ in cost; after Ctrl-C, the best so far. That no
  * plan fits is no error here. */
 gboolean advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GError **error);
+
+/* Tries answers, and what else is on the front, with ep_overlap=on, with and without
+ * ep_delay_wgrad, unless the question says whether to: the search leaves that out, as such
+ * schedules are long. */
+void advise_query_try_overlap (const AdviseChoice *choice, AdviseQuery *self);
 
 /* The number of an answer's group, from 1. Answers of a group have times too close to the first
  * one's to be told apart. */

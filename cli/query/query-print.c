@@ -207,6 +207,30 @@ print_front (const AdviseQuery *self, const AdviseChoice *choice)
   cli_print_row ("front", text->str);
 }
 
+/* Prints whether ep_overlap=on makes a plan faster than the best answer. */
+static void
+print_overlapped (const AdviseQuery *self)
+{
+  const PlanFound *with = &self->overlapped;
+  g_autoptr (GString) text = g_string_new (NULL);
+  if (self->n_tried == 0)
+    return;
+  g_string_printf (text, "ep_overlap=on, which is not searched, on %u plans, of rank and front: ",
+                   self->n_tried);
+  if (with->score.time_ns > 0)
+    {
+      const PlanFound *best = advise_query_best (self)->found;
+      const double ns = (double)with->score.time_ns, best_ns = (double)best->score.time_ns;
+      g_autofree char *set = advise_query_differences (&with->plan, &best->plan);
+      g_string_append_printf (text, "one takes %.1f ms, %.1f %% less than the first, by %s",
+                              1e-6 * ns, 100 - 100 * ns / best_ns, set);
+    }
+  else
+    g_string_append (text, "none is faster than the first and fits");
+  g_string_append (text, "; --only ep_overlap=off,on searches all plans with it");
+  cli_print_row ("tried", text->str);
+}
+
 char *
 cli_query_counts (const AdviseQuery *self, const AdviseChoice *choice)
 {
@@ -235,6 +259,7 @@ print_text (const AdviseQuery *self, const AdviseChoice *choice)
   puts (CLI_QUERY_GROUPS "\n");
   cli_rows_print (reasons);
   print_front (self, choice);
+  print_overlapped (self);
   cli_print_row ("searched", searched);
   if (!self->result.is_whole)
     cli_print_row ("", "interrupted: the best so far");
@@ -273,28 +298,49 @@ add_json_answers (JsonBuilder *b, const AdviseQuery *self, const AdviseInput *in
 }
 
 static void
+add_json_found (JsonBuilder *b, const PlanFound *self, const Plan *base)
+{
+  g_autofree char *plan = advise_query_differences (&self->plan, base);
+  json_builder_begin_object (b);
+  json_builder_set_member_name (b, "step_ms");
+  json_builder_add_double_value (b, 1e-6 * (double)self->score.time_ns);
+  json_builder_set_member_name (b, "needed_mib");
+  json_builder_add_double_value (b, advise_mib (self->score.memory_bytes));
+  json_builder_set_member_name (b, "device_mib");
+  json_builder_add_double_value (b, advise_mib (self->score.device_bytes));
+  json_builder_set_member_name (b, "plan");
+  json_builder_add_string_value (b, plan);
+  json_builder_end_object (b);
+}
+
+static void
 add_json_front (JsonBuilder *b, const PlanSearchResult *result, const Plan *base)
 {
   g_autoptr (GArray) front = plan_search_front (result);
   json_builder_set_member_name (b, "pareto");
   json_builder_begin_array (b);
   for (guint i = 0; i < front->len; i++)
-    {
-      const PlanFound *f
-          = &g_array_index (result->found, PlanFound, g_array_index (front, guint, i));
-      g_autofree char *plan = advise_query_differences (&f->plan, base);
-      json_builder_begin_object (b);
-      json_builder_set_member_name (b, "step_ms");
-      json_builder_add_double_value (b, 1e-6 * (double)f->score.time_ns);
-      json_builder_set_member_name (b, "needed_mib");
-      json_builder_add_double_value (b, advise_mib (f->score.memory_bytes));
-      json_builder_set_member_name (b, "device_mib");
-      json_builder_add_double_value (b, advise_mib (f->score.device_bytes));
-      json_builder_set_member_name (b, "plan");
-      json_builder_add_string_value (b, plan);
-      json_builder_end_object (b);
-    }
+    add_json_found (b, &g_array_index (result->found, PlanFound, g_array_index (front, guint, i)),
+                    base);
   json_builder_end_array (b);
+}
+
+static void
+add_json_overlapped (JsonBuilder *b, const AdviseQuery *self, const Plan *base)
+{
+  const PlanFound *with = &self->overlapped;
+  json_builder_set_member_name (b, "tried");
+  json_builder_begin_object (b);
+  json_builder_set_member_name (b, "with");
+  json_builder_add_string_value (b, "ep_overlap=on");
+  json_builder_set_member_name (b, "plans");
+  json_builder_add_int_value (b, self->n_tried);
+  json_builder_set_member_name (b, "faster");
+  if (with->score.time_ns > 0)
+    add_json_found (b, with, base);
+  else
+    json_builder_add_null_value (b);
+  json_builder_end_object (b);
 }
 
 static void
@@ -316,6 +362,7 @@ print_json (const AdviseQuery *self, const AdviseInput *input)
   json_builder_add_boolean_value (b, result->is_whole);
   add_json_answers (b, self, input);
   add_json_front (b, result, &input->plan);
+  add_json_overlapped (b, self, &input->plan);
   json_builder_set_member_name (b, "decided");
   json_builder_begin_object (b);
   for (guint i = 0; i < G_N_ELEMENTS (decided); i++)

@@ -445,7 +445,7 @@ static const PlanRuleEntry hazards[] = {
       "1F1B: of micro batches + pp - 1 turns pp - 1 are empty (arXiv 2104.04473, section 2.2)", 0 },
     waits_for_stages, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
   { { "tokens-are-waited-for", "compute waits for tokens that are sent to experts; with ep_overlap=on they travel beside another micro "
-      "batch, with pp=1 or vpp above 1, which query tries where --only ep_overlap=off,on says so", "Megatron-LM combined_1f1b.py", 0 },
+      "batch, with pp=1 or vpp above 1, which query tries on the best plans, and on all with --only ep_overlap=off,on", "Megatron-LM combined_1f1b.py", 0 },
     waits_for_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_EP_OVERLAP) },
   { { "weights-come-late", "with ep_overlap=on hooks of a forward pass take it for recompute as long as the backward pass beside it has not "
       "left the layer, and gather nothing ahead: compute waits for the weights of half of its layers; with strategy=optim_grads they "

@@ -252,6 +252,79 @@ START_TEST (answers_are_distinct_and_in_order)
 }
 END_TEST
 
+/* The fastest of all answers and plans of the front with ep_overlap=on that fits, found plan by
+ * plan with predictions; and how many plans it was tried on. */
+static gint64
+fastest_overlapped (const Asked *asked, const AdviseQuery *query, guint *out_tried)
+{
+  gint64 fastest = g_array_index (query->answers, AdviseAnswer, 0).found->score.time_ns;
+  g_autoptr (GArray) front = plan_search_front (&query->result);
+  *out_tried = 0;
+  for (guint i = 0; i < query->answers->len + front->len && *out_tried < 32; i++)
+    {
+      const PlanFound *found
+          = i < query->answers->len
+                ? g_array_index (query->answers, AdviseAnswer, i).found
+                : &g_array_index (query->result.found, PlanFound,
+                                  g_array_index (front, guint, i - query->answers->len));
+      gboolean is_legal = FALSE;
+      for (guint delays = 0; delays < 2; delays++)
+        {
+          g_auto (AdvisePrediction) p = { 0 };
+          AdviseInput input = asked->input;
+          input.plan = found->plan;
+          ck_assert (plan_set (&input.plan, "ep_overlap", "on", NULL));
+          ck_assert (plan_set (&input.plan, "ep_delay_wgrad", delays ? "on" : "off", NULL));
+          if (!advise_predict (&input, &p, NULL))
+            continue;
+          is_legal = TRUE;
+          if (advise_choice_needed_bytes (&asked->choice, &p) <= asked->choice.memory_bytes)
+            fastest = MIN (fastest, p.trace->step_ns);
+        }
+      *out_tried += is_legal;
+    }
+  return fastest;
+}
+
+/* What the search leaves out is tried on its answers and on its front, unless the question says
+ * what ep_overlap shall be; of models without experts there is nothing to try. */
+START_TEST (overlap_is_tried_on_what_was_found)
+{
+  static const struct
+  {
+    const char *model, *only;
+    guint most; /* plans it may be tried on */
+  } asks[] = { { "qwen3-30b-a3b,layers=12", "mbs=1,2 tp=1 cp=1 dp_outer=1", 32 },
+               { "qwen3-30b-a3b,layers=12", "mbs=1 tp=1 cp=1 ep_overlap=off", 0 },
+               { "qwen3-30b-a3b,layers=12", "mbs=1 tp=1 cp=1 recompute=full", 0 },
+               { "llama3-8b", "mbs=1", 0 } };
+  g_auto (GStrv) only = g_strsplit (asks[_i].only, " ", -1);
+  const AdviseQuestion narrow = { .top = 3, .apart = ADVISE_APART, .front = 30, .only = only };
+  g_auto (Asked) asked = { 0 };
+  g_auto (AdviseQuery) query = { 0 };
+  guint tried;
+  asked_init (&asked, "dgx-h100:2");
+  plan_model_free (asked.input.model);
+  asked.input.model = plan_model_new (asks[_i].model, NULL);
+  ck_assert (advise_choice_init (&asked.choice, &narrow, &asked.input, NULL));
+  ck_assert (advise_query_ask (&asked.choice, 3, &query, NULL));
+  const gint64 best_ns = g_array_index (query.answers, AdviseAnswer, 0).found->score.time_ns;
+  ck_assert_uint_eq (query.n_tried, 0);
+  advise_query_try_overlap (&asked.choice, &query);
+  ck_assert_uint_le (query.n_tried, asks[_i].most);
+  if (asks[_i].most == 0)
+    {
+      ck_assert_int_eq (query.overlapped.score.time_ns, 0);
+      return;
+    }
+  const gint64 fastest_ns = fastest_overlapped (&asked, &query, &tried);
+  ck_assert_uint_eq (query.n_tried, tried);
+  ck_assert_int_lt (fastest_ns, best_ns);
+  ck_assert_int_eq (query.overlapped.score.time_ns, fastest_ns);
+  ck_assert_int_eq (query.overlapped.plan.value[PLAN_EP_OVERLAP], PLAN_EP_OVERLAP_ON);
+}
+END_TEST
+
 START_TEST (says_why_nothing_fits)
 {
   g_auto (Asked) asked = { 0 };
@@ -276,6 +349,7 @@ main (void)
   tcase_add_test (tcase, explains_all_compute);
   tcase_add_test (tcase, splits_compute_of_stages);
   tcase_add_test (tcase, answers_are_distinct_and_in_order);
+  tcase_add_loop_test (tcase, overlap_is_tried_on_what_was_found, 0, 4);
   tcase_add_test (tcase, says_why_nothing_fits);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
