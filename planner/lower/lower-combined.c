@@ -563,17 +563,30 @@ combine (PlanLower *lower, gint64 micro_batch)
                    (PlanStagePass){ .micro_batch = micro_batch });
 }
 
+/* Makes room for the pairs that are left, with as much again as one for what stands behind them:
+ * schedules are megabytes, and growing copies them. */
+static void
+reserve (PlanLower *lower, gint64 left, guint nodes)
+{
+  const gint64 rounds = left / lower->rows;
+  const gint64 written = rounds < 2 ? left : lower->rows + left % lower->rows;
+  plan_schedule_reserve (lower->schedule, (guint)(written + 1) * nodes);
+}
+
 /* The first combined pair of passes is lowered by itself: its gradients are not added to others
  * yet. The others are a repeat of two pairs, as activations lie in two rows. */
 static void
 combine_all (PlanLower *lower, gint64 n)
 {
+  const guint before = plan_schedule_n_nodes (lower->schedule);
   for (gint64 i = 0; i < n;)
     {
       const gint64 rounds = (n - i) / lower->rows;
       if (i == 0 || rounds < 2)
         {
           combine (lower, i++);
+          if (i == 1)
+            reserve (lower, n - 1, plan_schedule_n_nodes (lower->schedule) - before);
           continue;
         }
       const PlanLowerUnit round = plan_lower_begin_repeat (lower, "m", 0, rounds, 1);

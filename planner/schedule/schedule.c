@@ -187,6 +187,15 @@ plan_schedule_end_repeat (PlanSchedule *self)
   plan_schedule_add_op (self, PLAN_OP_END, PLAN_STREAM_HOST)->dims[0] = repeat;
 }
 
+void
+plan_schedule_reserve (PlanSchedule *self, guint nodes)
+{
+  if (self->n_nodes + nodes <= self->room)
+    return;
+  self->room = self->n_nodes + nodes;
+  self->nodes = g_renew (PlanOp, self->nodes, self->room);
+}
+
 PlanOp *
 plan_schedule_add_op (PlanSchedule *self, PlanOpKind kind, PlanStream stream)
 {

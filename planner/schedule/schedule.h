@@ -101,8 +101,9 @@ guint32 plan_schedule_n_event_ids (const PlanSchedule *self);
 guint plan_schedule_section_node (const PlanSchedule *self, PlanSection section);
 guint64 plan_schedule_buffer_bytes (const PlanSchedule *self, guint array);
 
-/* While it is built: a buffer is used in pieces, or gets another size; a group's own memory; one
- * more operand of an op that has been added. */
+/* While it is built: room for more nodes; a buffer is used in pieces, or gets another size; a
+ * group's own memory; one more operand of an op that has been added. */
+void plan_schedule_reserve (PlanSchedule *self, guint nodes);
 void plan_schedule_cut_buffer (PlanSchedule *self, guint array, guint32 pieces);
 void plan_schedule_register (PlanSchedule *self, guint group, guint64 bytes);
 void plan_schedule_resize_buffer (PlanSchedule *self, guint array, guint64 elements);
@@ -138,8 +139,7 @@ gint64 plan_times_next (PlanTimes *self, const PlanOp *op);
 /* Which buffer or event of its array a reference names here; the first element used of a buffer. */
 gint64 plan_cursor_index (const PlanCursor *self, const PlanRef *ref);
 gint64 plan_cursor_at (const PlanCursor *self, const PlanRef *ref);
-
-/* Ids among all buffers or events, in [0, n_buffer_ids) or [0, n_event_ids). */
+/* Its id among all buffers or events, in [0, n_buffer_ids) or [0, n_event_ids). */
 guint32 plan_cursor_buffer (const PlanCursor *self, const PlanRef *ref);
 guint32 plan_cursor_event (const PlanCursor *self, const PlanRef *ref);
 
