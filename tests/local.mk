@@ -39,6 +39,7 @@ long_tests = \
   %D%/unit/test-store-crash.tap \
   %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-exec-offload.tap \
+  %D%/unit/test-exec-quantised.tap \
   %D%/unit/test-exec-split.tap
 short_tests = \
   %D%/unit/test-advise.tap \
@@ -174,6 +175,7 @@ tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
 tests_unit_test_exec_narrow_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_pauses_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_offload_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_exec_quantised_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_split_tap_LDADD = $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
@@ -212,7 +214,9 @@ tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 shards = %D%/prop/shards.c %D%/prop/shards.h
 product = %D%/prop/product.c %D%/prop/product.h $(shards)
 tests_unit_test_exec_offload_tap_SOURCES = %D%/unit/test-exec-offload.c $(shards)
-tests_unit_test_exec_split_tap_SOURCES = %D%/unit/test-exec-split.c $(shards)
+split_case = %D%/unit/test-exec-split-case.c %D%/unit/test-exec-split-case.h $(shards)
+tests_unit_test_exec_quantised_tap_SOURCES = %D%/unit/test-exec-quantised.c $(split_case)
+tests_unit_test_exec_split_tap_SOURCES = %D%/unit/test-exec-split.c $(split_case)
 tests_prop_prop_exec_tap_SOURCES = %D%/prop/prop-exec.c $(shards)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_threads_tap_LDADD = $(exec_test_ldadd)

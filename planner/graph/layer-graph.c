@@ -352,7 +352,9 @@ add_attention_branch (PlanLayerBuilder *b)
   plan_layer_add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X,
                        PLAN_VALUE_NORM1, PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM,
                        PLAN_TENSOR_ATTENTION_NORM_BIAS,
-                       is_ssm ? PLAN_TENSOR_SSM_IN : PLAN_TENSOR_QKV);
+                       is_ssm      ? PLAN_TENSOR_SSM_IN
+                       : is_latent ? PLAN_TENSOR_KV_DOWN
+                                   : PLAN_TENSOR_QKV);
   if (b->is_recurrent)
     {
       if (is_ssm)

@@ -56,24 +56,18 @@ add_common_keys (PlanLayerBuilder *b)
   return PLAN_VALUE_KEYS_COMMON;
 }
 
-void
-plan_layer_add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
+/* Adds what makes queries of the norm's output `norm`, or of what is `kept` of it: by a latent
+ * vector, or at once, for which ranks that split heads gather it. Our own kernels gather it before
+ * it is quantised, so that it has one scale on all ranks. */
+static void
+add_queries (PlanLayerBuilder *b, const PlanValueId *x, PlanValueId norm, PlanValueId kept)
 {
   static const PlanValueId q[]
       = { PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q_LATENT_Q, PLAN_VALUE_Q_LATENT_COL,
           PLAN_VALUE_Q_LATENT_FULL, PLAN_VALUE_Q_LATENT_FULL_COL };
-  static const PlanValueId kv[]
-      = { PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_Q, PLAN_VALUE_KV_LATENT_COL,
-          PLAN_VALUE_KV_LATENT_FULL, PLAN_VALUE_KV_LATENT_FULL_COL };
   const PlanModel *m = b->model;
-  const PlanSizes *sizes = b->sizes;
-  const gint64 q_cols = sizes->heads * (m->nope_dim + m->rope_dim);
-  const gint64 v_cols = sizes->heads * m->v_dim;
-  PlanValueId kept, kept_whole, common = PLAN_NO_VALUE;
-  /* Projections down are for the rank's own tokens; queries without a latent vector for all
-   * tokens. */
-  const PlanValueId norm = plan_layer_add_quantize (
-      b, PLAN_MODULE_OTHER, x[0], x[1], x[2], PLAN_TENSOR_QKV, sizes->split_rows, m->hidden, &kept);
+  const gint64 q_cols = b->sizes->heads * (m->nope_dim + m->rope_dim);
+  PlanValueId kept_whole;
   if (m->q_lora > 0)
     {
       add_latent_down (b, norm, kept, PLAN_VALUE_Q_LATENT, PLAN_TENSOR_Q_DOWN, m->q_lora);
@@ -83,11 +77,35 @@ plan_layer_add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
     }
   else
     {
-      const PlanValueId whole = plan_layer_add_gathers (b, PLAN_MODULE_LATENT_UP, norm, kept, x,
-                                                        m->hidden, &kept_whole);
+      const PlanValueId gathered[] = { x[0], q[1], q[2], x[3], x[4] };
+      const PlanValueId whole
+          = b->gathers_first
+                ? plan_layer_add_product_input (b, PLAN_MODULE_LATENT_UP, x[0], gathered,
+                                                PLAN_TENSOR_KV_DOWN, m->hidden, &kept_whole)
+                : plan_layer_add_gathers (b, PLAN_MODULE_LATENT_UP, norm, kept, x, m->hidden,
+                                          &kept_whole);
       plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, whole, kept_whole, PLAN_VALUE_Q,
                              PLAN_TENSOR_Q, NONE, q_cols, m->hidden);
     }
+}
+
+void
+plan_layer_add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
+{
+  static const PlanValueId kv[]
+      = { PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_Q, PLAN_VALUE_KV_LATENT_COL,
+          PLAN_VALUE_KV_LATENT_FULL, PLAN_VALUE_KV_LATENT_FULL_COL };
+  const PlanModel *m = b->model;
+  const PlanSizes *sizes = b->sizes;
+  const gint64 q_cols = sizes->heads * (m->nope_dim + m->rope_dim);
+  const gint64 v_cols = sizes->heads * m->v_dim;
+  PlanValueId kept, common = PLAN_NO_VALUE;
+  /* Projections down are for the rank's own tokens; queries without a latent vector for all
+   * tokens. */
+  const PlanValueId norm
+      = plan_layer_add_quantize (b, PLAN_MODULE_OTHER, x[0], x[1], x[2], PLAN_TENSOR_KV_DOWN,
+                                 sizes->split_rows, m->hidden, &kept);
+  add_queries (b, x, norm, kept);
   add_latent_down (b, norm, kept, PLAN_VALUE_KV_LATENT, PLAN_TENSOR_KV_DOWN,
                    m->kv_lora + m->rope_dim);
   /* Our kernel of the norm's backward pass adds to the gradient that the gather leaves, so that

@@ -202,8 +202,9 @@ computes_experts (const PlanFacts *f)
   const gboolean is_quantised
       = IS (f, COMPUTE, FP8_TENSORWISE) || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
   const gboolean is_native = is_stack (f, PLAN_STACK_NATIVE);
-  return IS (f, COMPUTE, BF16) || (is_native && (IS (f, COMPUTE, FP32) || IS (f, COMPUTE, NVFP4)))
-         || (is_native && IS (f, COMPUTE, FP8_DELAYED) && f->model->kv_lora == 0)
+  return IS (f, COMPUTE, BF16)
+         || (is_native
+             && (IS (f, COMPUTE, FP32) || IS (f, COMPUTE, NVFP4) || IS (f, COMPUTE, FP8_DELAYED)))
          || (is_quantised && !is_stack (f, PLAN_STACK_FSDP2));
 }
 
@@ -489,7 +490,7 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-" name "-of-experts", "models with experts or latent attention are modelled with " what " by this version", LIMIT, \
       PLAN_ERROR_UNSUPPORTED }, does##_experts_otherwise, PLAN_ADD_NAME, __VA_ARGS__ }
   OF_EXPERTS ("compute", "compute=bf16, on Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also "
-    "fp32, nvfp4 and, without latent attention, fp8-delayed,", computes, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS),
+    "fp32, nvfp4 and fp8-delayed,", computes, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS),
   OF_EXPERTS ("param_gather", "param_gather=compute, on stack=megatron also mxfp8, and on Megatron's stacks also fp8 where all layers have "
     "experts, or none,", gathers, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS),
   OF_EXPERTS ("double_buffer", "double_buffer=off, on stack=megatron-fsdp also on where all layers have experts, or none,",

@@ -10,6 +10,16 @@ has_product (const PlanModel *model, PlanTensorRole weight)
   const gint64 moe = plan_model_moe_layers (model);
   switch ((int)weight)
     {
+    case PLAN_TENSOR_QKV:
+      return model->kv_lora == 0;
+    case PLAN_TENSOR_Q:
+      return model->kv_lora > 0 && model->q_lora == 0;
+    case PLAN_TENSOR_Q_DOWN:
+    case PLAN_TENSOR_Q_UP:
+      return model->q_lora > 0;
+    case PLAN_TENSOR_KV_DOWN:
+    case PLAN_TENSOR_KV_UP:
+      return model->kv_lora > 0;
     case PLAN_TENSOR_GATE_UP:
     case PLAN_TENSOR_DOWN:
       return moe < model->layers;
@@ -28,13 +38,12 @@ has_product (const PlanModel *model, PlanTensorRole weight)
 static guint
 find (const PlanModel *model, guint product, PlanTensorRole *out_weight)
 {
-  static const PlanTensorRole weights[] = { PLAN_TENSOR_QKV,
-                                            PLAN_TENSOR_PROJ,
-                                            PLAN_TENSOR_GATE_UP,
-                                            PLAN_TENSOR_DOWN,
-                                            PLAN_TENSOR_EXPERT_GATE_UP,
-                                            PLAN_TENSOR_EXPERT_DOWN,
-                                            PLAN_TENSOR_SHARED_GATE_UP,
+  static const PlanTensorRole weights[] = { PLAN_TENSOR_QKV,         PLAN_TENSOR_Q,
+                                            PLAN_TENSOR_Q_DOWN,      PLAN_TENSOR_Q_UP,
+                                            PLAN_TENSOR_KV_DOWN,     PLAN_TENSOR_KV_UP,
+                                            PLAN_TENSOR_PROJ,        PLAN_TENSOR_GATE_UP,
+                                            PLAN_TENSOR_DOWN,        PLAN_TENSOR_EXPERT_GATE_UP,
+                                            PLAN_TENSOR_EXPERT_DOWN, PLAN_TENSOR_SHARED_GATE_UP,
                                             PLAN_TENSOR_SHARED_DOWN };
   guint n = 0;
   *out_weight = PLAN_N_TENSORS;

@@ -2,6 +2,8 @@
  * magnitudes, as Transformer Engine's DelayedScaling does (common/recipe/delayed_scaling.cu;
  * history of 1024, scale from the largest magnitude in it, no margin).
  *
+ * What two GEMMs read is quantised once: in latent attention, by the site of keys and values.
+ *
  * All experts that a rank holds are one site of each kind, so that one scale is that of all their
  * rows; Transformer Engine's GroupedLinear has one for each expert.
  *

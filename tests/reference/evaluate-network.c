@@ -115,11 +115,14 @@ drop_embedding (ExecEvaluator *self, ExecArray x)
 }
 
 /* The element of one quantiser in an array that has one for each quantiser. No array where scaling
- * is not delayed, or the product's operands are not quantised. */
+ * is not delayed, or the product's operands are not quantised. In latent attention queries are made
+ * of what keys and values are made of, which has one scale. */
 static ExecArray
 site_of (const ExecEvaluator *self, ExecArray sites, PlanTensorRole role, PlanQuantizer site,
          gint64 layer)
 {
+  if (site == PLAN_QUANTIZER_INPUT && (role == PLAN_TENSOR_Q || role == PLAN_TENSOR_Q_DOWN))
+    role = PLAN_TENSOR_KV_DOWN;
   if (sites.data == NULL || role == NO_PRODUCT)
     return (ExecArray){ 0 };
   return exec_evaluator_from (sites, (guint64)layer * plan_quantizers_of_layer (self->model)
@@ -389,7 +392,8 @@ attention_norm (ExecEvaluator *self, gint64 i)
   const ExecEvaluatorLayer *l = &self->layers[i];
 
   norm (self, l->normed1, l->stats1, l->x, PLAN_TENSOR_ATTENTION_NORM,
-        PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
+        PLAN_TENSOR_ATTENTION_NORM_BIAS,
+        self->model->kv_lora > 0 ? PLAN_TENSOR_KV_DOWN : PLAN_TENSOR_QKV, i);
 }
 
 /* Makes queries, keys and values of the norm's output. */

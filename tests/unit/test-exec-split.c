@@ -2,13 +2,11 @@
 /* Compares runs with tensor parallelism with runs without: only the order of sums differs. */
 #include "config.h"
 
-#include "exec/probe/probe.h"
 #include "exec/walk/exec.h"
 #include "planner/base/error.h"
-#include "tests/case.h"
-#include "tests/prop/shards.h"
 #include "tests/reference/evaluate.h"
 #include "tests/share.h"
+#include "tests/unit/test-exec-split-case.h"
 
 #include <check.h>
 #include <math.h>
@@ -61,56 +59,11 @@ static const char *const latent_models[] = {
   "6,v_dim=5,vocab=32,max_seq=16,experts=4,topk=2,expert_ffn=3,shared_ffn=4"
 };
 
-typedef struct
-{
-  PlanModel *model;
-  PlanCluster *cluster;
-  PlanCase *of;
-  ExecJob job;
-} Case;
-
-static void
-case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64 steps)
-{
-  g_autoptr (GError) error = NULL;
-  g_autofree char *all = g_strconcat ("stack=native compute=fp32 gbs=8 seq=16 mbs=2 ", words, NULL);
-  c->model = plan_model_new (model, &error);
-  ck_assert_msg (c->model != NULL, "%s", error ? error->message : "");
-  c->cluster = exec_probe_processors (ranks, &error);
-  c->of = test_case (c->model, c->cluster, all);
-  c->job = (ExecJob){ .of = c->of,
-                      .kernels = &exec_kernels_cpu,
-                      .seed = 3,
-                      .steps = steps,
-                      .constants = { .norm_eps = 1e-5,
-                                     .rope = c->model->rope,
-                                     .router_score = c->model->router_score,
-                                     .pre_softmax = c->model->pre_softmax,
-                                     .router_scale = c->model->router_scale,
-                                     .bias_rate = 0.05,
-                                     .aux_loss = 0.02,
-                                     .lr = 3e-3,
-                                     .beta1 = 0.9,
-                                     .beta2 = 0.95,
-                                     .adam_eps = 1e-8,
-                                     .weight_decay = 0.1,
-                                     .max_norm = 1 } };
-}
-
 static void
 case_init (Case *c, const char *model, const char *words, gint64 steps)
 {
   case_init_on (c, RANKS, model, words, steps);
 }
-
-static void
-case_clear (Case *c)
-{
-  plan_case_free (c->of);
-  plan_model_free (c->model);
-  plan_cluster_free (c->cluster);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
 
 /* Losses and norms, which are the same on all ranks. */
 typedef struct
@@ -221,50 +174,6 @@ START_TEST (stages_compute_what_one_does)
 }
 END_TEST
 
-/* What a rank reports of its experts' rows: the fullest expert has no fewer than the mean, unless
- * some were dropped; and some were where a capacity is less than the mean. */
-static void
-check_rows (const PlanCase *of, const ExecResult *result)
-{
-  const gint64 *value = of->plan.value, capacity = value[PLAN_MOE_CAPACITY];
-  if (of->model->experts > 0 && value[PLAN_EP] > 1)
-    ck_assert ((result->imbalance >= 1 || capacity > 0)
-               && result->imbalance <= (double)value[PLAN_EP]);
-  ck_assert (result->dropped < 1);
-  ck_assert_int_eq (result->dropped > 0, capacity > 0 && capacity < 1000000);
-}
-
-/* Compares a run with stages, and split layers or experts, with the evaluator: losses, norms and
- * weights. */
-static void
-compare (const char *model, guint ranks, const char *words)
-{
-  g_auto (Case) c = { 0 };
-  g_auto (ExecResult) expected = { 0 };
-  g_autoptr (GError) error = NULL;
-  g_autofree char *eval
-      = g_strconcat ("stack=native compute=fp32 gbs=8 seq=16 mbs=2 task=eval ", words, NULL);
-  ExecResult results[2 * RANKS] = { { 0 } };
-  case_init_on (&c, ranks, model, words, 3);
-  g_autoptr (PlanCase) eval_of = test_case (c.model, c.cluster, eval);
-  c.job.eval_of = eval_of;
-  c.job.eval_every = 1;
-  ck_assert_msg (exec_run_threads (&c.job, ranks, TRUE, NULL, NULL, results, &error), "%s: %s",
-                 words, error ? error->message : "");
-  ck_assert_msg (exec_evaluate (&c.job, ranks, &expected, &error), "%s",
-                 error ? error->message : "");
-  for (guint r = 0; r < ranks; r++)
-    {
-      ck_assert_mem_eq (results[r].losses, expected.losses, 3 * sizeof (double));
-      ck_assert_mem_eq (results[r].grad_norms, expected.grad_norms, 3 * sizeof (double));
-      ck_assert_mem_eq (results[r].eval_losses, expected.eval_losses, 3 * sizeof (double));
-      ck_assert_msg (shards_equal (&c.job, ranks, r, &results[r], &expected), "%s: rank %u", words,
-                     r);
-      check_rows (c.of, &results[r]);
-      exec_result_clear (&results[r]);
-    }
-}
-
 START_TEST (stages_may_split_layers)
 {
   static const char *const splits[]
@@ -274,7 +183,7 @@ START_TEST (stages_may_split_layers)
           "tp=2 sp=on pp=2 pp_first_layers=1 strategy=optim_grads_params" };
   for (guint i = 0; i < G_N_ELEMENTS (splits) - shares_table (models[_i]); i++)
     for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
-      compare (models[_i], ranks, splits[i]);
+      compare_split (models[_i], ranks, splits[i]);
 }
 END_TEST
 
@@ -295,7 +204,7 @@ START_TEST (products_may_be_in_pieces)
     {
       g_autofree char *words = g_strconcat (splits[i], " sp=on tp_overlap=async", NULL);
       for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
-        compare (models[_i], ranks, words);
+        compare_split (models[_i], ranks, words);
     }
 }
 END_TEST
@@ -415,106 +324,8 @@ START_TEST (stages_may_be_interleaved)
     "tied=on,window=5,window_every=2",
     "family=mixtral,layers=24,hidden=16,ffn=8,heads=2,vocab=32,max_seq=16,experts=4,topk=2",
   };
-  compare (deep[_i < 12 ? _i % 2 : _i % 2 * 2], _i / 2 % 5 == 1 || _i / 2 == 2 ? RANKS : 2 * RANKS,
-           splits[_i / 2]);
-}
-END_TEST
-
-/* Products in eight bits, of split layers and stages; also where weights are gathered so. */
-START_TEST (quantised_products_may_be_split)
-{
-  static const struct
-  {
-    const char *words, *gathers, *model;
-  } formats[] = {
-    { "compute=fp8-tensorwise seq=32", "param_gather=fp8",
-      "family=llama,layers=4,hidden=32,ffn=32,heads=2,kv_heads=2,head_dim=16,vocab=32,max_seq=32" },
-    { "compute=fp8-delayed seq=32", "param_gather=fp8",
-      "family=qwen3,layers=4,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=32,vocab=32,max_seq=32" },
-    { "compute=mxfp8 seq=64", "param_gather=mxfp8",
-      "family=llama,layers=4,hidden=64,ffn=64,heads=2,kv_heads=2,head_dim=32,vocab=64,max_seq=64" },
-    { "compute=fp8-blockwise seq=128", "param_gather=fp8",
-      "family=llama,layers=4,hidden=128,ffn=256,heads=2,kv_heads=2,head_dim=128,vocab=64,"
-      "max_seq=128" },
-  };
-  static const struct
-  {
-    const char *words;
-    guint ranks;
-    gboolean gathers;
-  } splits[] = {
-    { "pp=2 strategy=optim", RANKS, FALSE },
-    { "pp=2 strategy=optim_grads_params recompute=full", RANKS, FALSE },
-    { "pp=2 vpp=2 strategy=optim gbs=16", RANKS, FALSE },
-    { "tp=2 sp=off strategy=optim", RANKS, FALSE },
-    { "tp=2 sp=off pp=2 strategy=optim_grads_params", 2 * RANKS, FALSE },
-    { "tp=2 sp=on strategy=optim_grads_params", RANKS, FALSE },
-    { "tp=2 sp=on pp=2 strategy=optim recompute=selective recompute_modules=core_attn+mlp",
-      2 * RANKS, FALSE },
-    { "tp=2 sp=on strategy=no_shard recompute=full hidden_dropout=0.1", RANKS, FALSE },
-    { "pp=2 strategy=optim_grads_params", RANKS, TRUE },
-    { "tp=2 sp=on strategy=optim_grads_params", RANKS, TRUE },
-    { "tp=2 sp=off dp_outer=2 strategy=optim_grads_params outer_strategy=optim", 2 * RANKS, TRUE },
-  };
-  if (_i % 4 == 3 && _i / 4 % 3 != 0 && test_share () > 1) /* blocks of 128 x 128 take longest */
-    return;
-  g_autofree char *words
-      = g_strjoin (" ", "main_grads=fp32 mbs=1", formats[_i % 4].words, splits[_i / 4].words,
-                   splits[_i / 4].gathers ? formats[_i % 4].gathers : "", NULL);
-  compare (formats[_i % 4].model, splits[_i / 4].ranks, words);
-}
-END_TEST
-
-/* Experts in eight bits or four, whose rows are quantised by themselves. How many there are differs
- * from expert to expert, and some have none: beside shared experts, with biases, with scores
- * applied to their inputs, and behind latent attention. */
-START_TEST (quantised_experts_may_be_split)
-{
-  static const struct
-  {
-    const char *words, *sizes;
-    int head_dim;
-  } formats[] = {
-    { "compute=fp8-tensorwise seq=32 mbs=1", "hidden=32,ffn=32,expert_ffn=16", 16 },
-    { "compute=mxfp8 seq=64 mbs=1 gbs=4", "hidden=64,ffn=64,expert_ffn=32", 32 },
-    { "compute=fp8-blockwise seq=128 mbs=1 gbs=4", "hidden=128,ffn=128,expert_ffn=128", 64 },
-    { "compute=nvfp4 seq=32 mbs=2", "hidden=32,ffn=32,expert_ffn=16", 16 },
-    { "compute=fp8-delayed seq=32 mbs=1", "hidden=32,ffn=32,expert_ffn=16", 16 },
-  };
-  static const struct
-  {
-    const char *model, *words;
-  } splits[] = {
-    { "family=qwen3_moe,layers=2,experts=8,topk=3,shared_ffn=128,shared_gate=on,dense_layers=1,"
-      "router_score=sigmoid,router_bias=on",
-      "ep=4 strategy=optim_grads_params main_grads=bf16" },
-    { "family=gpt_oss,layers=2,experts=4,topk=3,window=5,glu_limit=0.004",
-      "ep=2 strategy=no_shard recompute=selective recompute_modules=core_attn+moe_act" },
-    { "family=mixtral,layers=2,experts=8,topk=2",
-      "ep=1 strategy=optim moe_capacity=0.8 moe_pad_to_capacity=on" },
-    { "family=llama4_text,layers=2,experts=4,shared_ffn=128,moe_every=2,window=20,full_every=2,"
-      "nope_every=2",
-      "ep=2 strategy=optim_grads recompute=full moe_capacity=0.7 moe_pad_to_capacity=on" },
-    { "family=mixtral,layers=2,experts=6,topk=2", "ep=2 pp=2 strategy=optim_grads_params" },
-    { "family=qwen3_moe,layers=2,experts=4,topk=3,shared_ffn=128,shared_gate=on,dense_layers=1",
-      "tp=2 sp=on ep=2 strategy=optim gbs=4" },
-    { "family=deepseek_v3,layers=2,experts=4,topk=2,shared_ffn=128,dense_layers=1,q_lora=128,"
-      "kv_lora=64,nope_dim=96,rope_dim=32,v_dim=128,router_score=sigmoid,router_groups=2,"
-      "router_group_topk=1,mtp=0",
-      "ep=2 strategy=optim" },
-  };
-  /* The first two splits in four formats, as blocks of 128 x 128 take longest; last is delayed
-   * scaling, which excludes that moe_act is recomputed. */
-  const guint delayed = _i > 18 ? (guint)_i - 17 : 0, most = _i < 8 ? 4 : 2;
-  const guint split = _i < 18 ? (guint)_i / most - (_i < 8 ? 0 : 2) : delayed;
-  const guint format = _i < 18 ? (guint)_i % most : 4;
-  const gboolean is_latent = strstr (splits[split].model, "kv_lora") != NULL;
-  g_autofree char *model = g_strdup_printf (
-      "%s,%s,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128", splits[split].model,
-      formats[format].sizes, is_latent ? 128 : formats[format].head_dim);
-  g_autofree char *words = g_strjoin (" ", "main_grads=fp32 moe_imbalance=8", formats[format].words,
-                                      splits[split].words, NULL);
-  compare (model, RANKS, words);
+  compare_split (deep[_i < 12 ? _i % 2 : _i % 2 * 2],
+                 _i / 2 % 5 == 1 || _i / 2 == 2 ? RANKS : 2 * RANKS, splits[_i / 2]);
 }
 END_TEST
 
@@ -532,7 +343,7 @@ START_TEST (stages_may_have_moments_in_eight_bits)
     "family=gpt_neox,layers=4,hidden=16,ffn=24,heads=4,head_dim=8,vocab=35,max_seq=16"
   };
   g_autofree char *words = g_strconcat (splits[_i / 2], " compute=bf16 precision_aware=on", NULL);
-  compare (staged[_i % 2], 2 * RANKS, words);
+  compare_split (staged[_i % 2], 2 * RANKS, words);
 }
 END_TEST
 
@@ -543,19 +354,20 @@ START_TEST (experts_may_have_moments_in_eight_bits)
                                         "ep=2 pp=2 strategy=optim", "ep=4 strategy=no_shard" };
   g_autofree char *words = g_strconcat (splits[_i], " moe_imbalance=4 mbs=1 compute=bf16 ",
                                         "precision_aware=on exp_avg=fp8 exp_avg_sq=fp8", NULL);
-  compare ("family=qwen3_moe,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
-           "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
-           "router_score=sigmoid,router_scale=2.5",
-           2 * RANKS, words);
+  compare_split ("family=qwen3_moe,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+                 "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
+                 "router_score=sigmoid,router_scale=2.5",
+                 2 * RANKS, words);
 }
 END_TEST
 
 /* Both stages of a tied embedding have the same parts of it where all ranks have all of it. */
 START_TEST (tied_stages_may_have_moments_in_eight_bits)
 {
-  compare (GPT2, RANKS,
-           "pp=2 pp_first_layers=1 strategy=no_shard compute=bf16 precision_aware=on exp_avg=fp8 "
-           "exp_avg_sq=fp8");
+  compare_split (
+      GPT2, RANKS,
+      "pp=2 pp_first_layers=1 strategy=no_shard compute=bf16 precision_aware=on exp_avg=fp8 "
+      "exp_avg_sq=fp8");
 }
 END_TEST
 
@@ -575,7 +387,7 @@ START_TEST (stages_may_have_documents)
     "family=deepseek_v2,layers=4,hidden=12,ffn=8,heads=8,q_lora=0,kv_lora=7,nope_dim=3,"
     "rope_dim=6,v_dim=5,vocab=32,max_seq=16,experts=4,topk=2,expert_ffn=3,shared_ffn=4"
   };
-  compare (staged[_i % 3], 2 * RANKS, splits[_i / 3]);
+  compare_split (staged[_i % 3], 2 * RANKS, splits[_i / 3]);
 }
 END_TEST
 
@@ -597,7 +409,7 @@ START_TEST (stages_may_split_experts)
           "max_seq=16,experts=4,expert_ffn=3,shared_ffn=3,moe_every=2,window=5,full_every=3,"
           "nope_every=3" };
   g_autofree char *words = g_strconcat (splits[_i / 4], " moe_imbalance=2", NULL);
-  compare (experts[_i % 4], 2 * RANKS, words);
+  compare_split (experts[_i % 4], 2 * RANKS, words);
 }
 END_TEST
 
@@ -619,7 +431,7 @@ START_TEST (experts_may_be_beside_split_layers)
                                         "moe_pad_to_capacity=on recompute=full" };
   g_autofree char *words = g_strconcat (splits[_i / 4], " sp=on moe_imbalance=4", NULL);
   for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
-    compare (expert_models[_i % 4], ranks, words);
+    compare_split (expert_models[_i % 4], ranks, words);
 }
 END_TEST
 
@@ -638,7 +450,7 @@ START_TEST (latent_attention_may_be_split)
           "attention_dropout=0.2" };
   g_autofree char *words = g_strconcat (splits[_i / 2], " sp=on moe_imbalance=4", NULL);
   for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
-    compare (latent_models[_i % 2], ranks, words);
+    compare_split (latent_models[_i % 2], ranks, words);
 }
 END_TEST
 
@@ -653,7 +465,7 @@ START_TEST (lone_experts_are_scaled_as_the_rest)
                                         "ep=4 strategy=no_shard" };
   g_autofree char *words = g_strconcat (
       splits[_i / 2], " per_token_loss=off grad_comm=bf16 main_grads=fp32 moe_imbalance=4", NULL);
-  compare (expert_models[_i % 2], RANKS, words);
+  compare_split (expert_models[_i % 2], RANKS, words);
 }
 END_TEST
 
@@ -780,8 +592,6 @@ main (void)
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 22);
-  test_add_runs (tcase, quantised_products_may_be_split, 43);
-  test_add_runs (tcase, quantised_experts_may_be_split, 23);
   test_add_runs (tcase, stages_may_have_moments_in_eight_bits, 8);
   test_add_runs (tcase, experts_may_have_moments_in_eight_bits, 4);
   tcase_add_test (tcase, tied_stages_may_have_moments_in_eight_bits);
