@@ -23,6 +23,9 @@ PLAN_SAME_REF (GROUPED_QUANTIZE, QUANTIZE, in);
 PLAN_SAME_DIM (GROUPED_QUANTIZE, QUANTIZE, rows);
 PLAN_SAME_DIM (GROUPED_QUANTIZE, QUANTIZE, cols);
 
+PLAN_SAME_REF (GROUPED_TRANSPOSE, TRANSPOSE, out);
+PLAN_SAME_REF (GROUPED_TRANSPOSE, TRANSPOSE, in);
+
 /* Gradients of weights, sums over the rows of an expert, have these layouts of grouped GEMMs: of
  * factors as they are, or of copies that are transposed, in formats whose blocks lie along sums. */
 static inline gboolean

@@ -41,6 +41,7 @@ typedef struct
   PlanDtype format;       /* the number format of elements and scales together */
   gboolean is_transposed; /* the operand is the copy scaled along columns, which is stored as [cols,
                              rows] */
+  guint64 apart;          /* bytes to the scales of the next expert's matrix */
 } ExecBlocks;
 
 struct _ExecArgs

@@ -572,6 +572,7 @@ golden_tests = \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
   %D%/golden/lower-native-experts.test \
+  %D%/golden/lower-native-experts-gather.test \
   %D%/golden/lower-native-experts-mxfp8.test \
   %D%/golden/query-native-gpt-oss.test \
   %D%/golden/lower-native-no_shard.test \

@@ -13,6 +13,7 @@ void exec_cpu_permute (const ExecArgs *args);
 void exec_cpu_unpermute (const ExecArgs *args);
 void exec_cpu_grouped_gemm (const ExecArgs *args);
 void exec_cpu_grouped_quantize (const ExecArgs *args);
+void exec_cpu_grouped_transpose (const ExecArgs *args);
 void exec_cpu_scale_rows (const ExecArgs *args);
 void exec_cpu_scale_rows_bwd (const ExecArgs *args);
 void exec_cpu_expert_activate (const ExecArgs *args);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Moves an operand on to the next expert's elements, and to their scale where they have one for
- * all. */
+ * all, or to their blocks' scales in an array of their own. */
 static void
 advance_operand (ExecArgs *args, guint operand, gint64 elements)
 {
@@ -21,6 +21,8 @@ advance_operand (ExecArgs *args, guint operand, gint64 elements)
       = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
   if (args->scale[operand] != NULL)
     args->scale[operand]++;
+  if (args->blocks[operand].scales != NULL)
+    args->blocks[operand].scales += args->blocks[operand].apart;
 }
 
 /* Quantises the rows of each expert by themselves, or equally many where nothing counts them. */
@@ -48,6 +50,26 @@ exec_cpu_grouped_quantize (const ExecArgs *args)
         exec_cpu_quantize (&each);
       for (guint i = 0; i <= PLAN_REF_QUANTIZE_in; i++)
         advance_operand (&each, i, rows * cols);
+    }
+}
+
+void
+exec_cpu_grouped_transpose (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 groups = dims[PLAN_DIM_GROUPED_TRANSPOSE_groups];
+  const gint64 rows = dims[PLAN_DIM_GROUPED_TRANSPOSE_rows] / groups,
+               cols = dims[PLAN_DIM_GROUPED_TRANSPOSE_cols];
+  PlanOp op = { .kind = PLAN_OP_TRANSPOSE,
+                .dims = { [PLAN_DIM_TRANSPOSE_rows] = rows, [PLAN_DIM_TRANSPOSE_cols] = cols } };
+  ExecArgs each = *args;
+
+  each.op = &op;
+  for (gint64 group = 0; group < groups; group++)
+    {
+      exec_cpu_transpose (&each);
+      advance_operand (&each, PLAN_REF_TRANSPOSE_out, rows * cols);
+      advance_operand (&each, PLAN_REF_TRANSPOSE_in, rows * cols);
     }
 }
 

@@ -621,6 +621,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_SCALE] = run_scale,
     [PLAN_OP_RESCALE] = exec_cpu_rescale,
     [PLAN_OP_TRANSPOSE] = exec_cpu_transpose,
+    [PLAN_OP_GROUPED_TRANSPOSE] = exec_cpu_grouped_transpose,
     [PLAN_OP_SUM_PARTS] = run_sum_parts,
     [PLAN_OP_ADD] = run_add,
     [PLAN_OP_DROPOUT] = exec_cpu_dropout,

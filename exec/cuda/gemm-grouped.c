@@ -189,7 +189,7 @@ await_counts (const void *at, gint64 groups, gint64 room, const gint32 **out_row
 }
 
 /* Moves an operand on to the next expert's elements, and to their scale where they have one for
- * all. */
+ * all, or to their blocks' scales in an array of their own. */
 static void
 advance_operand (ExecArgs *args, guint operand, gint64 elements)
 {
@@ -199,6 +199,8 @@ advance_operand (ExecArgs *args, guint operand, gint64 elements)
       = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
   if (args->scale[operand])
     args->scale[operand]++;
+  if (args->blocks[operand].scales)
+    args->blocks[operand].scales += args->blocks[operand].apart;
 }
 
 int
@@ -226,6 +228,27 @@ exec_cuda_grouped_quantize (const ExecArgs *args, void *stream)
         code = exec_cuda_quantize (&each, stream);
       for (guint i = 0; i <= PLAN_REF_QUANTIZE_in; i++)
         advance_operand (&each, i, rows * cols);
+    }
+  return code;
+}
+
+int
+exec_cuda_grouped_transpose (const ExecArgs *args, void *stream)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 groups = dims[PLAN_DIM_GROUPED_TRANSPOSE_groups],
+               rows = dims[PLAN_DIM_GROUPED_TRANSPOSE_rows] / groups,
+               cols = dims[PLAN_DIM_GROUPED_TRANSPOSE_cols];
+  PlanOp op = { .kind = PLAN_OP_TRANSPOSE,
+                .dims = { [PLAN_DIM_TRANSPOSE_rows] = rows, [PLAN_DIM_TRANSPOSE_cols] = cols } };
+  ExecArgs each = *args;
+  int code = 0;
+  each.op = &op;
+  for (gint64 group = 0; group < groups && code == 0; group++)
+    {
+      code = exec_cuda_transpose (&each, stream);
+      advance_operand (&each, PLAN_REF_TRANSPOSE_out, rows * cols);
+      advance_operand (&each, PLAN_REF_TRANSPOSE_in, rows * cols);
     }
   return code;
 }

@@ -19,5 +19,6 @@ void exec_cuda_grouped_close (void);
 int exec_cuda_row_map (const ExecArgs *args, void *stream);
 int exec_cuda_grouped_gemm (const ExecArgs *args, void *stream);
 int exec_cuda_grouped_quantize (const ExecArgs *args, void *stream);
+int exec_cuda_grouped_transpose (const ExecArgs *args, void *stream);
 
 G_END_DECLS

@@ -189,6 +189,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_SCALE] = exec_cuda_scale,
     [PLAN_OP_RESCALE] = exec_cuda_rescale,
     [PLAN_OP_TRANSPOSE] = exec_cuda_transpose,
+    [PLAN_OP_GROUPED_TRANSPOSE] = exec_cuda_grouped_transpose,
     [PLAN_OP_SUM_PARTS] = exec_cuda_sum_parts,
     [PLAN_OP_ADD] = exec_cuda_add,
     [PLAN_OP_DROPOUT] = exec_cuda_dropout,

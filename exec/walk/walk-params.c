@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that are quantised before they are gathered (param_gather). A rank's shard of a bucket
- * holds parts of several parameters, so an op on a shard is run once for each parameter. A scale
- * depends on magnitudes from all ranks, so every rank has all scales, also of parameters of which
- * its shard holds nothing.
+ * holds parts of several parameters, so an op on a shard is run once for each parameter; each
+ * expert's matrix counts as one. A scale depends on magnitudes from all ranks, so every rank has
+ * all scales, also of parameters of which its shard holds nothing.
  *
  * A unit's magnitudes are one for each parameter; or, with formats of block scales, one for each
  * block along rows and then one for each block along columns; or, with 128 x 128 squares, one for
@@ -17,17 +17,48 @@
 
 #include <string.h>
 
-/* The slots of a layer's bucket; the first n_slots are its linear weights. */
-static const PlanSlot *
-slots_of (const ExecWalk *self)
+static gint64
+n_experts (const ExecWalk *self)
 {
-  return self->part.layout.slots[PLAN_BUCKET_LAYER];
+  return self->of->model->experts / self->of->plan.value[PLAN_EP];
+}
+
+/* The slots of a kind of bucket with quantised weights, all of which are those of products. */
+static const PlanSlot *
+slots_of (const ExecWalk *self, PlanBucketKind kind)
+{
+  return self->part.layout.slots[kind];
+}
+
+/* Parameters in each slot: a matrix for each expert of the rank. */
+static guint
+matrices_of (const ExecWalk *self, PlanBucketKind kind)
+{
+  return kind == PLAN_BUCKET_EXPERTS ? (guint)n_experts (self) : 1;
 }
 
 static guint
-n_slots (const ExecWalk *self)
+n_params (const ExecWalk *self, PlanBucketKind kind)
 {
-  return self->part.layout.buckets[PLAN_BUCKET_LAYER].n_slots;
+  return self->part.layout.buckets[kind].n_slots * matrices_of (self, kind);
+}
+
+/* A parameter of a bucket, and where it begins there. */
+typedef struct
+{
+  PlanTensorRole role;
+  guint expert;
+  guint64 rows, cols, offset;
+} Param;
+
+static Param
+param_of (const ExecWalk *self, PlanBucketKind kind, guint number)
+{
+  const guint matrices = matrices_of (self, kind), expert = number % matrices;
+  const PlanSlot *slot = &slots_of (self, kind)[number / matrices];
+  const guint64 rows = slot->tensor.rows / matrices;
+  return (Param){ slot->tensor.role, expert, rows, slot->tensor.cols,
+                  slot->offset + expert * rows * slot->tensor.cols };
 }
 
 static gint32
@@ -43,7 +74,7 @@ guint
 exec_walk_n_param_scales (const ExecWalk *self)
 {
   return self->of->plan.value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
-             ? (guint)self->job->of->model->layers * PLAN_N_TENSORS
+             ? (guint)(self->job->of->model->layers * PLAN_N_TENSORS * MAX (n_experts (self), 1))
              : 0;
 }
 
@@ -52,7 +83,7 @@ static gboolean
 is_grouped (PlanOpKind kind)
 {
   return kind == PLAN_OP_GROUPED_QUANTIZE || kind == PLAN_OP_GROUPED_GEMM
-         || kind == PLAN_OP_GROUPED_GEMM_ADD;
+         || kind == PLAN_OP_GROUPED_GEMM_ADD || kind == PLAN_OP_GROUPED_TRANSPOSE;
 }
 
 /* Whether numbers of a format have a scale for all of them. */
@@ -60,12 +91,6 @@ static gboolean
 has_scale (PlanDtype dtype)
 {
   return dtype == PLAN_DTYPE_E4M3 || dtype == PLAN_DTYPE_E5M2 || dtype == PLAN_DTYPE_NVFP4;
-}
-
-static gint64
-n_experts (const ExecWalk *self)
-{
-  return self->of->model->experts / self->of->plan.value[PLAN_EP];
 }
 
 guint
@@ -91,13 +116,24 @@ exec_walk_place_scales (ExecWalk *self)
     self->expert_scales = self->moment_scales + exec_walk_n_moment_scales (self);
 }
 
+static gint32
+find_quantised (const ExecWalk *self, PlanBucketKind kind, const char *what)
+{
+  g_autofree char *name = plan_layout_bucket_name (kind, what);
+  return plan_layout_quantises (kind, self->of->stack, &self->of->plan) ? find_array (self, name)
+                                                                        : -1;
+}
+
 void
 exec_walk_find_params (ExecWalk *self)
 {
-  const gboolean is_quantised = exec_walk_n_param_scales (self) > 0;
-  self->quantised.weights = is_quantised ? find_array (self, "weights.layer") : -1;
-  self->quantised.columns = is_quantised ? find_array (self, "columns.layer") : -1;
-  self->quantised.scales = is_quantised ? find_array (self, "scales.layer") : -1;
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    {
+      self->quantised[kind].weights = find_quantised (self, kind, "weights");
+      self->quantised[kind].columns = find_quantised (self, kind, "columns");
+      self->quantised[kind].scales = find_quantised (self, kind, "scales");
+      self->quantised[kind].unrounded = find_quantised (self, kind, "unrounded");
+    }
   self->sites.scales = find_array (self, "site_scales");
   self->sites.history = find_array (self, "site_history");
   self->sites.amax = find_array (self, "site_amax");
@@ -117,37 +153,38 @@ format_of (const ExecWalk *self)
 
 /* How many elements of a row, or of a column, share a scale; 0: the whole parameter does. */
 static guint
-block_of (const ExecWalk *self)
+block_of (const ExecWalk *self, PlanBucketKind kind)
 {
-  return self->quantised.scales < 0 ? 0 : plan_dtype_block (format_of (self));
+  return self->quantised[kind].scales < 0 ? 0 : plan_dtype_block (format_of (self));
 }
 
+/* Number of magnitudes, and so of scales, of one of a slot's parameters. */
 static guint64
-numel (const PlanSlot *slot)
+magnitudes_of_one (const ExecWalk *self, PlanBucketKind kind, guint slot)
 {
-  return slot->tensor.rows * slot->tensor.cols;
+  const Param param = param_of (self, kind, slot * matrices_of (self, kind));
+  const guint block = block_of (self, kind);
+  return block == PLAN_DTYPE_SIDE ? plan_dtype_square_scales (param.rows, param.cols)
+         : block > 0              ? 2 * param.rows * param.cols / block
+                                  : 1;
 }
 
-/* Number of magnitudes, and so of scales, of the first `n` parameters of a unit. */
+/* The same of the first `n` parameters of a unit. */
 static guint64
-magnitudes_of (const ExecWalk *self, guint n)
+magnitudes_of (const ExecWalk *self, PlanBucketKind kind, guint n)
 {
-  guint64 elements = 0, squares = 0;
-  for (guint s = 0; s < n; s++)
-    {
-      const PlanTensor *tensor = &slots_of (self)[s].tensor;
-      elements += tensor->rows * tensor->cols;
-      squares += plan_dtype_square_scales (tensor->rows, tensor->cols);
-    }
-  if (block_of (self) == PLAN_DTYPE_SIDE)
-    return squares;
-  return block_of (self) > 0 ? 2 * elements / block_of (self) : n;
+  const guint matrices = matrices_of (self, kind), slots = n / matrices, rest = n % matrices;
+  guint64 magnitudes = rest > 0 ? rest * magnitudes_of_one (self, kind, slots) : 0;
+  for (guint s = 0; s < slots; s++)
+    magnitudes += matrices * magnitudes_of_one (self, kind, s);
+  return magnitudes;
 }
 
 static float *
-scale_of (const ExecWalk *self, gint64 layer, PlanTensorRole role)
+scale_of (const ExecWalk *self, gint64 layer, const Param *param)
 {
-  return &self->param_scales[layer * PLAN_N_TENSORS + role];
+  return &self->param_scales[(layer * PLAN_N_TENSORS + param->role) * MAX (n_experts (self), 1)
+                             + param->expert];
 }
 
 /* Moves a pointer into an array that holds state of all layers to the part of the op's layer. */
@@ -163,45 +200,61 @@ find_part (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecAr
                 * (is_site ? plan_quantizers_of_layer (self->of->model) : self->of->model->experts);
 }
 
-/* Sets the operand's scale, or its block scales, if it is a quantised parameter that begins where
- * the operand does; and moves operands that hold state of all layers to the layer's part. */
+/* Sets the scale of an operand in a bucket of quantised weights, or its block scales, if a
+ * parameter begins where the operand does, or experts do. */
+static void
+find_quantised_scales (const ExecWalk *self, const PlanCursor *cursor, PlanBucketKind kind,
+                       guint operand, ExecArgs *args)
+{
+  const PlanRef *ref = &args->op->refs[operand];
+  const PlanSlot *slots = slots_of (self, kind);
+  const guint n_slots = self->part.layout.buckets[kind].n_slots, block = block_of (self, kind);
+  const gint64 layer = exec_walk_unit_of (cursor, ref);
+  const gboolean is_column = ref->array == self->quantised[kind].columns;
+  guint s = 0;
+  while (s < n_slots && slots[s].offset != ref->at)
+    s++;
+  if (s == n_slots)
+    return;
+  const guint number = s * matrices_of (self, kind);
+  const Param param = param_of (self, kind, number);
+  args->scale[operand] = scale_of (self, layer, &param);
+  if (block == 0)
+    return;
+  const PlanBuffer *scales
+      = plan_schedule_buffer (self->schedule, (guint)self->quantised[kind].scales);
+  const ExecTag *tag = &self->tags[scales->first + (guint)layer];
+  const guint64 at
+      = magnitudes_of (self, kind, number) + (is_column ? param.rows * param.cols / block : 0);
+  args->blocks[operand]
+      = (ExecBlocks){ tag->bytes + plan_dtype_bytes (scales->dtype, at), format_of (self),
+                      is_column,
+                      plan_dtype_bytes (scales->dtype, magnitudes_of_one (self, kind, s)) };
+}
+
+/* Sets the scales of an operand that is a quantised parameter, or those of experts; and moves
+ * operands that hold state of all layers to the layer's part. */
 void
 exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
                        ExecArgs *args)
 {
   const PlanRef *ref = &args->op->refs[operand];
-  const PlanSlot *slots = slots_of (self);
-  const gint64 layer = exec_walk_unit_of (cursor, ref);
-  const gboolean is_column = ref->array == self->quantised.columns;
-  guint s = 0;
   find_part (self, cursor, operand, args);
   if (self->expert_scales && is_grouped (args->op->kind))
     args->scale[operand]
         = self->expert_scales + plan_cursor_buffer (cursor, ref) * n_experts (self);
-  if (!is_column && ref->array != self->quantised.weights)
-    return;
-  while (s < n_slots (self) && slots[s].offset != ref->at)
-    s++;
-  if (s == n_slots (self))
-    return;
-  args->scale[operand] = scale_of (self, layer, slots[s].tensor.role);
-  if (block_of (self) == 0)
-    return;
-  const PlanBuffer *scales = plan_schedule_buffer (self->schedule, (guint)self->quantised.scales);
-  const ExecTag *tag = &self->tags[scales->first + (guint)layer];
-  const guint64 at
-      = magnitudes_of (self, s) + (is_column ? numel (&slots[s]) / block_of (self) : 0);
-  args->blocks[operand] = (ExecBlocks){ tag->bytes + plan_dtype_bytes (scales->dtype, at),
-                                        format_of (self), is_column };
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    if (ref->array == self->quantised[kind].weights || ref->array == self->quantised[kind].columns)
+      find_quantised_scales (self, cursor, kind, operand, args);
 }
 
 static const ExecShard *
-shard_of (const ExecWalk *self, gint64 layer)
+shard_of (const ExecWalk *self, PlanBucketKind kind, gint64 layer)
 {
   for (guint i = 0; i < self->shards->len; i++)
     {
       const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
-      if (shard->kind == PLAN_BUCKET_LAYER && shard->unit == layer)
+      if (shard->kind == kind && shard->unit == layer)
         return shard;
     }
   return NULL;
@@ -215,48 +268,57 @@ is_of_magnitudes (PlanOpKind kind, guint operand)
                                     : operand >= PLAN_REF_PARAM_QUANTIZE_amax;
 }
 
-/* Index in an operand at which the part of one parameter begins. Elements begin at `from` in the
- * rank's shard; magnitudes lie unit after unit, scales and sites are those of one unit. */
-static guint64
-place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, guint s, guint64 from)
-{
-  const guint amax
-      = kind == PLAN_OP_PARAM_AMAX ? PLAN_REF_PARAM_AMAX_amax : PLAN_REF_PARAM_QUANTIZE_amax;
-  const guint64 first = magnitudes_of (self, s);
-  if (kind == PLAN_OP_PARAM_QUANTIZE && operand > PLAN_REF_PARAM_QUANTIZE_scales)
-    return plan_quantizer_of (self->of->model, slots_of (self)[s].tensor.role,
-                              PLAN_QUANTIZER_WEIGHT);
-  if (operand == amax)
-    return (guint64)layer * magnitudes_of (self, n_slots (self)) + first;
-  return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
-}
-
 PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, count);
 PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, parts);
 
+/* An op on a rank's shard of a unit. */
+typedef struct
+{
+  const ExecArgs *args;
+  PlanBucketKind kind;
+  gint64 layer;
+  const ExecShard *shard;
+} OnShard;
+
+/* Index in an operand at which the part of one parameter begins. Elements begin at `from` in the
+ * rank's shard; magnitudes lie unit after unit, scales and sites are those of one unit. */
+static guint64
+place_of (const ExecWalk *self, const OnShard *on, guint operand, guint number, guint64 from)
+{
+  const PlanOpKind kind = on->args->op->kind;
+  const guint amax
+      = kind == PLAN_OP_PARAM_AMAX ? PLAN_REF_PARAM_AMAX_amax : PLAN_REF_PARAM_QUANTIZE_amax;
+  const guint64 first = magnitudes_of (self, on->kind, number);
+  if (kind == PLAN_OP_PARAM_QUANTIZE && operand > PLAN_REF_PARAM_QUANTIZE_scales)
+    return plan_quantizer_of (self->of->model, param_of (self, on->kind, number).role,
+                              PLAN_QUANTIZER_WEIGHT);
+  if (operand == amax)
+    return (guint64)on->layer * magnitudes_of (self, on->kind, n_params (self, on->kind)) + first;
+  return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
+}
+
 /* Runs the op for one parameter, of which this rank may hold no elements. */
 static gboolean
-run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecShard *shard,
-           guint s, GError **error)
+run_param (const ExecWalk *self, const OnShard *on, guint number, GError **error)
 {
-  const PlanSlot *slot = &slots_of (self)[s];
-  const guint64 last = shard->first + shard->count, end = slot->offset + numel (slot);
-  const guint64 from = CLAMP (slot->offset, shard->first, last);
-  const guint64 to = CLAMP (end, shard->first, last);
-  PlanOp op = *args->op;
-  ExecArgs part = *args;
+  const Param param = param_of (self, on->kind, number);
+  const guint64 first = on->shard->first, last = first + on->shard->count;
+  const guint64 from = CLAMP (param.offset, first, last);
+  const guint64 to = CLAMP (param.offset + param.rows * param.cols, first, last);
+  PlanOp op = *on->args->op;
+  ExecArgs part = *on->args;
   op.dims[PLAN_DIM_PARAM_QUANTIZE_count] = (gint64)(to - from);
   op.dims[PLAN_DIM_PARAM_QUANTIZE_parts]
-      = (gint64)(magnitudes_of (self, s + 1) - magnitudes_of (self, s));
+      = (gint64)magnitudes_of_one (self, on->kind, number / matrices_of (self, on->kind));
   part.op = &op;
-  part.param = (ExecParam){ slot->tensor.rows, slot->tensor.cols,
-                            to > from ? from - slot->offset : 0, block_of (self) };
+  part.param = (ExecParam){ param.rows, param.cols, to > from ? from - param.offset : 0,
+                            block_of (self, on->kind) };
   for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
     {
-      const guint64 at = place_of (self, op.kind, i, layer, s, from - shard->first);
+      const guint64 at = place_of (self, on, i, number, from - first);
       if (part.ptr[i])
         part.ptr[i] = (guint8 *)part.ptr[i] + plan_dtype_bytes (part.dtype[i], at);
-      part.scale[i] = scale_of (self, layer, slot->tensor.role);
+      part.scale[i] = scale_of (self, on->layer, &param);
     }
   return self->device->ops->run (self->device, &part, op.stream, error);
 }
@@ -288,19 +350,30 @@ run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
   return TRUE;
 }
 
+/* The kind of bucket whose unrounded weights are in an array. */
+static PlanBucketKind
+kind_of (const ExecWalk *self, gint32 array)
+{
+  PlanBucketKind kind = 0;
+  while (kind + 1 < PLAN_BUCKET_PART && self->quantised[kind].unrounded != array)
+    kind++;
+  return kind;
+}
+
 gboolean
 exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
   const guint in = args->op->kind == PLAN_OP_PARAM_AMAX ? (guint)PLAN_REF_PARAM_AMAX_in
                                                         : (guint)PLAN_REF_PARAM_QUANTIZE_in;
-  const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
-  const ExecShard *shard = shard_of (self, layer);
-  const guint n = n_slots (self);
   if (self->job->alone)
     return run_alone (self, args, error);
-  if (!shard || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count] != shard->count
-      || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts] != magnitudes_of (self, n))
+  const PlanBucketKind kind = kind_of (self, args->op->refs[in].array);
+  const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
+  const OnShard on = { args, kind, layer, shard_of (self, kind, layer) };
+  const guint n = n_params (self, kind);
+  if (!on.shard || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count] != on.shard->count
+      || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts] != magnitudes_of (self, kind, n))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
                    "%s is of %" G_GINT64_FORMAT " elements with %" G_GINT64_FORMAT
@@ -309,8 +382,8 @@ exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
                    args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts], layer);
       return FALSE;
     }
-  for (guint s = 0; s < n; s++)
-    if (!run_param (self, args, layer, shard, s, error))
+  for (guint number = 0; number < n; number++)
+    if (!run_param (self, &on, number, error))
       return FALSE;
   return TRUE;
 }

@@ -77,12 +77,12 @@ struct _ExecWalk
   ExecPart part;
   PlanBuckets buckets;    /* buckets of a layout that is cut by size */
   PlanArena arena, apart; /* where buffers lie: as planned; with canaries between them */
-  /* On the device: of quantised parameters, by layer and role; by shard; by buffer and expert. */
+  /* On the device: by parameter's layer, role and expert; by shard; by buffer and expert. */
   float *param_scales, *moment_scales, *expert_scales;
   struct
   {
-    gint32 weights, columns, scales;
-  } quantised; /* arrays of the schedule; -1: none */
+    gint32 weights, columns, scales, unrounded;
+  } quantised[PLAN_BUCKET_PART]; /* arrays of the schedule; -1: none */
   struct
   {
     gint32 scales, history, amax, bias, loads; /* `bias` and `loads` are of routers */

@@ -66,7 +66,8 @@ moves_weights (PlanOpKind kind)
 {
   return kind == PLAN_OP_CAST || kind == PLAN_OP_COPY || kind == PLAN_OP_ALL_GATHER
          || kind == PLAN_OP_QUANTIZE || kind == PLAN_OP_GROUPED_QUANTIZE
-         || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
+         || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE
+         || kind == PLAN_OP_GROUPED_TRANSPOSE;
 }
 
 /* Fills a buffer with NaN when it is taken and when it is released, if accesses are checked. */

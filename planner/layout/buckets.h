@@ -25,6 +25,7 @@ typedef enum
   PLAN_BUCKET_RECURRENT, /* one with a state in place of attention, in a model that has others, too
                           */
   PLAN_BUCKET_ATTENTION, /* by a pattern, one of attention alone, in a model that has others, too */
+  PLAN_BUCKET_DENSE_PLAIN, /* what PLAIN is to LAYER, to DENSE */
   /* Further kinds where buckets go by size. PART: parameters of layers alone, one kind for each
    * parameter that a bucket may begin with, and for those that virtual stages cut off. OUTER_PART:
    * all others. */

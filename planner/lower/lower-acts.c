@@ -25,7 +25,7 @@ typedef enum
 typedef struct
 {
   gboolean is_known;
-  PlanBucketKind rows; /* the kind of bucket that its rows are in */
+  PlanBucketKind rows, plain; /* the kinds of buckets that its rows, and what is plain, are in */
   guint n;
   PlanPiece pieces[MAX_PIECES]; /* that its forward pass reads */
 } Reads;
@@ -120,8 +120,8 @@ reads_of (const Builder *b, gint64 unit)
   *reads = (Reads){ .is_known = TRUE, .rows = bucket_of_unit (lower, unit) };
   if (lower->bucket[reads->rows].shards_weights)
     reads->pieces[reads->n++] = PLAN_PIECE_ROWS;
-  if (plan_layout_has (&lower->layout, PLAN_BUCKET_PLAIN)
-      && lower->bucket[PLAN_BUCKET_PLAIN].shards_weights)
+  reads->plain = reads->rows == PLAN_BUCKET_DENSE ? PLAN_BUCKET_DENSE_PLAIN : PLAN_BUCKET_PLAIN;
+  if (plan_layout_has (&lower->layout, reads->plain) && lower->bucket[reads->plain].shards_weights)
     reads->pieces[reads->n++] = PLAN_PIECE_PLAIN;
   if (plan_lower_holds (lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
       && lower->bucket[PLAN_BUCKET_EXPERTS].shards_weights)
@@ -134,11 +134,15 @@ reads_of (const Builder *b, gint64 unit)
 static void
 add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 {
+  const Reads *reads = reads_of (b, unit);
+  const PlanBucketKind buckets[PLAN_N_PIECES]
+      = { [PLAN_PIECE_ROWS] = reads->rows,
+          [PLAN_PIECE_COLUMNS] = reads->rows,
+          [PLAN_PIECE_PLAIN] = reads->plain,
+          [PLAN_PIECE_EXPERTS] = PLAN_BUCKET_EXPERTS,
+          [PLAN_PIECE_EXPERT_COLUMNS] = PLAN_BUCKET_EXPERTS };
   add_plain (b, kind, piece, unit);
-  g_array_index (b->order->acts, PlanAct, b->n_acts - 1).bucket
-      = piece == PLAN_PIECE_PLAIN     ? PLAN_BUCKET_PLAIN
-        : piece == PLAN_PIECE_EXPERTS ? PLAN_BUCKET_EXPERTS
-                                      : reads_of (b, unit)->rows;
+  g_array_index (b->order->acts, PlanAct, b->n_acts - 1).bucket = buckets[piece];
 }
 
 /* By unit: the first unit that offloads the same activations, that is one that keeps the same
@@ -321,16 +325,23 @@ set_residence (Builder *b, gint64 unit, PlanPiece piece, Residence state)
   b->residence[unit * PLAN_N_PIECES + piece] = state;
 }
 
+/* What the backward pass reads in place of a piece, if there are copies along columns. */
+static PlanPiece
+turned (PlanPiece piece)
+{
+  return piece == PLAN_PIECE_ROWS      ? PLAN_PIECE_COLUMNS
+         : piece == PLAN_PIECE_EXPERTS ? PLAN_PIECE_EXPERT_COLUMNS
+                                       : piece;
+}
+
 /* Finds the pieces of a unit's weights that a pass reads, and returns their number. */
 static guint
 pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out_pieces)
 {
   const Reads *reads = reads_of (b, unit);
   for (guint i = 0; i < reads->n; i++)
-    out_pieces[i]
-        = reads->pieces[i] == PLAN_PIECE_ROWS && is_backward && b->lower->policy.gathers_columns
-              ? PLAN_PIECE_COLUMNS
-              : reads->pieces[i];
+    out_pieces[i] = is_backward && b->lower->policy.gathers_columns ? turned (reads->pieces[i])
+                                                                    : reads->pieces[i];
   return reads->n;
 }
 
@@ -409,6 +420,16 @@ await (Builder *b, gint64 unit, gboolean is_backward)
   const guint n = pieces_read (b, unit, is_backward, pieces);
   for (guint i = 0; i < n; i++)
     add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
+}
+
+/* Waits for the pieces of a unit that have copies along columns, for a recompute. */
+static void
+await_rows (Builder *b, gint64 unit)
+{
+  PlanPiece pieces[MAX_PIECES];
+  for (guint i = 0, n = pieces_read (b, unit, FALSE, pieces); i < n; i++)
+    if (turned (pieces[i]) != pieces[i])
+      add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
 }
 
 static void
@@ -530,8 +551,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
   if (lower->policy.gathers_columns && keep.again != 0)
     {
       request (b, unit, unit, FALSE);
-      if (lower->policy.shards_weights)
-        add_piece (b, PLAN_ACT_AWAIT, PLAN_PIECE_ROWS, unit);
+      await_rows (b, unit);
     }
   if (early)
     release_due (b);

@@ -332,7 +332,8 @@ static gboolean
 act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
 {
   const PlanBucketKind kind = a->bucket;
-  const gboolean is_column = a->piece == PLAN_PIECE_COLUMNS;
+  const gboolean is_column
+      = a->piece == PLAN_PIECE_COLUMNS || a->piece == PLAN_PIECE_EXPERT_COLUMNS;
   switch ((int)a->kind)
     {
     case PLAN_ACT_GATHER:

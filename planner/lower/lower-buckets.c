@@ -54,6 +54,23 @@ has_several (const PlanLower *self)
   return has;
 }
 
+/* The kind of bucket that a layer with one of this kind has; of experts in models whose layers all
+ * have them. */
+static PlanBucketKind
+main_of (PlanBucketKind kind)
+{
+  switch ((int)kind)
+    {
+    case PLAN_BUCKET_PLAIN:
+    case PLAN_BUCKET_EXPERTS:
+      return PLAN_BUCKET_LAYER;
+    case PLAN_BUCKET_DENSE_PLAIN:
+      return PLAN_BUCKET_DENSE;
+    default:
+      return kind;
+    }
+}
+
 gboolean
 plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
 {
@@ -62,8 +79,7 @@ plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit
   const guint of_layer = plan_lower_kind (self, layer_of (unit) + delta);
   if (kind == PLAN_BUCKET_EXPERTS)
     return (of_layer & PLAN_LAYER_EXPERTS) != 0;
-  return plan_layout_main (&self->layout, of_layer)
-         == (kind == PLAN_BUCKET_PLAIN ? PLAN_BUCKET_LAYER : kind);
+  return plan_layout_main (&self->layout, of_layer) == main_of (kind);
 }
 
 /* The kind of bucket of a layer, apart from its experts'. */
@@ -75,16 +91,26 @@ main_bucket (const PlanLower *self, gint64 layer)
              : PLAN_BUCKET_LAYER;
 }
 
+static const PlanSlot *
+slot_in (const PlanLower *self, PlanTensorRole role, PlanBucketKind kind)
+{
+  for (guint i = 0; i < self->layout.buckets[kind].n_slots; i++)
+    if (self->layout.slots[kind][i].tensor.role == role)
+      return &self->layout.slots[kind][i];
+  return NULL;
+}
+
 /* The slot of a layer's parameter. */
 static const PlanSlot *
 slot_of (const PlanLower *self, PlanTensorRole role, gint64 layer, PlanBucketKind *out_kind)
 {
   const PlanBucketKind own = main_bucket (self, layer);
-  for (guint i = 0; own != PLAN_BUCKET_LAYER && i < self->layout.buckets[own].n_slots; i++)
-    if (self->layout.slots[own][i].tensor.role == role)
+  const PlanBucketKind kinds[] = { own, PLAN_BUCKET_DENSE_PLAIN };
+  for (guint i = 0; own != PLAN_BUCKET_LAYER && i < G_N_ELEMENTS (kinds); i++)
+    if (main_of (kinds[i]) == own && slot_in (self, role, kinds[i]))
       {
-        *out_kind = own;
-        return &self->layout.slots[own][i];
+        *out_kind = kinds[i];
+        return slot_in (self, role, kinds[i]);
       }
   return plan_layout_slot (&self->layout, role, out_kind);
 }
@@ -214,9 +240,13 @@ count_alike (const PlanLower *self, gint64 first, gint64 end, gint64 *out_step)
   return count;
 }
 
-/* Visits the buckets of layers of a kind, layer by layer. */
+#define ALL PLAN_N_BUCKETS
+
+/* Visits the buckets of layers of a kind, layer by layer, all of them or those of the kind
+ * `only`. */
 static void
-each_layer (PlanLower *self, const PlanStage *part, PlanBucketKind main, Visit visit)
+each_layer (PlanLower *self, const PlanStage *part, PlanBucketKind main, PlanBucketKind only,
+            Visit visit)
 {
   const gint64 end = part->first + part->layers;
   gint64 step;
@@ -227,11 +257,20 @@ each_layer (PlanLower *self, const PlanStage *part, PlanBucketKind main, Visit v
       const gint64 count = count_alike (self, first, end, &step);
       const PlanLowerUnit unit = plan_lower_begin_units (self, first, count, MAX (step, 1));
       for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-        if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, 0))
+        if (kind == only
+            || (only == ALL && plan_bucket_is_unit (kind)
+                && plan_lower_holds (self, kind, unit, 0)))
           visit (self, kind, unit);
       plan_lower_end_units (self, unit);
       first += (count - 1) * step;
     }
+}
+
+void
+plan_lower_each_unit (PlanLower *self, PlanBucketKind kind, Visit visit)
+{
+  const PlanStage all = { .layers = self->stage.layers };
+  each_layer (self, &all, main_of (kind), kind, visit);
 }
 
 /* Visits the buckets of a virtual stage, or of the whole stage, where buckets are cut by module. */
@@ -242,10 +281,10 @@ each_by_module (PlanLower *self, const PlanStage *part, Visit visit)
     if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
         && (plan_lower_is_early (self, kind) ? part->has_embedding : part->has_head))
       visit (self, kind, PLAN_NO_UNIT);
-  each_layer (self, part, PLAN_BUCKET_LAYER, visit);
+  each_layer (self, part, PLAN_BUCKET_LAYER, ALL, visit);
   for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind < PLAN_BUCKET_PART; kind++)
     if (plan_layout_has (&self->layout, kind))
-      each_layer (self, part, kind, visit);
+      each_layer (self, part, kind, ALL, visit);
 }
 
 void

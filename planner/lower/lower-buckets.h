@@ -55,6 +55,11 @@ gboolean plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowe
 void plan_lower_each_bucket (PlanLower *self, void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                              PlanLowerUnit unit));
 
+/* Visits the buckets of one kind in layers. */
+void plan_lower_each_unit (PlanLower *self, PlanBucketKind kind,
+                           void (*visit) (PlanLower *self, PlanBucketKind kind,
+                                          PlanLowerUnit unit));
+
 /* Visits every bucket of the virtual stage at hand. */
 void plan_lower_each_bucket_here (PlanLower *self,
                                   void (*visit) (PlanLower *self, PlanBucketKind kind,

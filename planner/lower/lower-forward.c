@@ -297,14 +297,7 @@ transpose_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *ne
 {
   for (guint i = 0; i < net->n_nodes; i++)
     if (plan_node_is_product (&net->nodes[i]))
-      {
-        const PlanNode *node = &net->nodes[i];
-        plan_lower_compute (
-            self, PLAN_OP_TRANSPOSE,
-            PLAN_REFS (plan_lower_unit_ref (self->params.transposed[node->weight], unit, 0),
-                       plan_lower_weight (self, node->weight, unit)),
-            PLAN_DIMS (plan_lower_matrices (self, node) * node->cols, node->depth));
-      }
+      plan_lower_transpose_weight (self, &net->nodes[i], unit);
 }
 
 void

@@ -31,7 +31,7 @@ void plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKe
 PlanRef plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
                                    gboolean is_backward, gint64 *out_layout);
 
-/* The matrices of a product's weight. Makes their transposes for the unit in use; frees all. */
+/* The matrices of a product's weight. Makes their transposes; frees all of the unit in use. */
 gint64 plan_lower_matrices (const PlanLower *self, const PlanNode *node);
 void plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit);
 void plan_lower_drop_transposes (PlanLower *self, const PlanLayerGraph *net);

@@ -360,11 +360,15 @@ void
 plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit)
 {
   gint64 layout;
+  const gint64 matrices = plan_lower_matrices (self, node);
+  const gboolean is_each
+      = self->stack->layer.kernels == PLAN_KERNELS_OWN && node->kind == PLAN_NODE_EXPERT_LINEAR;
   const PlanRef out = plan_lower_product_weight (self, node->weight, unit, TRUE, &layout);
-  plan_lower_alloc (self, out);
-  plan_lower_compute (self, PLAN_OP_TRANSPOSE,
+  if (!self->policy.keeps_transposes)
+    plan_lower_alloc (self, out);
+  plan_lower_compute (self, is_each ? PLAN_OP_GROUPED_TRANSPOSE : PLAN_OP_TRANSPOSE,
                       PLAN_REFS (out, plan_lower_weight (self, node->weight, unit)),
-                      PLAN_DIMS (plan_lower_matrices (self, node) * node->cols, node->depth));
+                      PLAN_DIMS (matrices * node->cols, node->depth, matrices));
 }
 
 void

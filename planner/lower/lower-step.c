@@ -119,16 +119,6 @@ publish_quantised (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 typedef void (*Visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
 
 static void
-each_unit (PlanLower *self, PlanBucketKind kind, Visit visit)
-{
-  if (self->stage.layers == 0)
-    return;
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
-  visit (self, kind, unit);
-  plan_lower_end_units (self, unit);
-}
-
-static void
 take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, PlanRef buffer))
 {
   const guint count = plan_schedule_buffer (self->schedule, (guint)buffer.array)->count;
@@ -149,7 +139,7 @@ find_largest (PlanLower *self, PlanBucketKind kind)
     return;
   const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)amax)->elements;
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (plan_lower_ref (amax)), PLAN_DIMS (count));
-  each_unit (self, kind, measure_unit);
+  plan_lower_each_unit (self, kind, measure_unit);
   plan_lower_share_magnitudes (self, kind, plan_lower_ref (amax), count);
 }
 
@@ -168,12 +158,12 @@ take_scratch (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *se
 static void
 quantise_kind (PlanLower *self, PlanBucketKind kind)
 {
-  each_unit (self, kind, round_for_quantising);
+  plan_lower_each_unit (self, kind, round_for_quantising);
   take_scratch (self, kind, plan_lower_alloc);
   find_largest (self, kind);
-  each_unit (self, kind, quantise_unit);
+  plan_lower_each_unit (self, kind, quantise_unit);
   take_scratch (self, kind, plan_lower_free);
-  each_unit (self, kind, publish_quantised);
+  plan_lower_each_unit (self, kind, publish_quantised);
 }
 
 static void
@@ -264,7 +254,7 @@ each_derived (PlanLower *self, Visit visit)
 {
   if (self->layout.by_size && self->policy.copies_weights
       && self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
-    each_unit (self, PLAN_BUCKET_LAYER, visit);
+    plan_lower_each_unit (self, PLAN_BUCKET_LAYER, visit);
 }
 
 static void

@@ -103,7 +103,8 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
   const gint64 sets
       = self->policy.pools && b->is_unit && b->shards_weights ? PLAN_POOL_SETS : layout->length;
-  const gboolean columns = self->policy.gathers_columns && kind == PLAN_BUCKET_LAYER;
+  const gboolean columns
+      = self->policy.gathers_columns && plan_layout_quantises (kind, self->stack, self->plan);
   const gboolean lands = b->shards_weights && self->stack->weights.gathered == PLAN_GATHERED_COPIED;
   b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
                          b->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
@@ -308,14 +309,23 @@ declare_flat_gather (PlanLower *self)
                               PLAN_CATEGORY_GATHERED);
 }
 
+/* Matrices in a slot of a bucket, each of which is quantised by itself. */
+static guint64
+matrices_of (const PlanLower *self, PlanBucketKind kind)
+{
+  return kind == PLAN_BUCKET_EXPERTS ? (guint64)self->sizes->experts : 1;
+}
+
 /* Scales of a bucket's weights that are quantised in squares, one for each square. */
 static guint64
 squares_of (const PlanLower *self, PlanBucketKind kind)
 {
   const PlanSlot *slots = self->layout.slots[kind];
+  const guint64 matrices = matrices_of (self, kind);
   guint64 squares = 0;
   for (guint s = 0; s < self->layout.buckets[kind].n_slots; s++)
-    squares += plan_dtype_square_scales (slots[s].tensor.rows, slots[s].tensor.cols);
+    squares += matrices
+               * plan_dtype_square_scales (slots[s].tensor.rows / matrices, slots[s].tensor.cols);
   return squares;
 }
 
@@ -323,8 +333,7 @@ squares_of (const PlanLower *self, PlanBucketKind kind)
 static gint64
 tensors_of (const PlanLower *self, PlanBucketKind kind)
 {
-  return self->layout.buckets[kind].n_slots
-         * (kind == PLAN_BUCKET_EXPERTS ? self->sizes->experts : 1);
+  return self->layout.buckets[kind].n_slots * (gint64)matrices_of (self, kind);
 }
 
 /* Declares what quantising the updated weights of a kind of bucket works on, and the scales that

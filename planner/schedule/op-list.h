@@ -103,8 +103,8 @@
      (count, parts), 0, \
      ((out, writes, count), (col, may_write, count), (in, reads, count), \
       (amax, may_read, parts), (scales, may_write, parts), \
-      (site_scales, may_read, PLAN_QUANTIZERS_OF_PRODUCT * parts), \
-      (site_amax, may_update, PLAN_QUANTIZERS_OF_PRODUCT * parts))) \
+      (site_scales, may_read, PLAN_QUANTIZERS_OF_PRODUCT * MIN (parts, 4)), \
+      (site_amax, may_update, PLAN_QUANTIZERS_OF_PRODUCT * MIN (parts, 4)))) \
   X (INIT_SCALES, "init_scales", HOST, OTHER, COPY, \
      "scales of sites, and the magnitudes of their last steps: those of a run that is resumed, " \
      "else 1", \
@@ -116,6 +116,9 @@
      ((scales, updates, count), (history, updates, count * length), (amax, updates, count))) \
   X (TRANSPOSE, "transpose", COMPUTE, QUANTISE, TRANSPOSE, "out[cols, rows]", \
      (rows, cols), 0, ((out, writes, rows * cols), (in, reads, rows * cols))) \
+  X (GROUPED_TRANSPOSE, "grouped_transpose", COMPUTE, QUANTISE, TRANSPOSE, \
+     "the same for each of `groups` matrices, of equally many rows", \
+     (rows, cols, groups), 0, ((out, writes, rows * cols), (in, reads, rows * cols))) \
   X (ACCUMULATE, "accumulate", COMPUTE, COPY, COPY, "out += in, summed in the wider format", \
      (count), 0, ((out, updates, count), (in, reads, count))) \
   X (SUM_PARTS, "sum_parts", COMPUTE, COPY, COPY, \

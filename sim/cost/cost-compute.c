@@ -522,7 +522,10 @@ traffic_time (const SimCostInput *input, const PlanOp *op, SimParam class)
   const gboolean is_grouped = op->kind == PLAN_OP_GROUPED_QUANTIZE;
   const gboolean quantises
       = is_grouped || op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
-  const gint64 kernels = is_grouped ? op->dims[PLAN_DIM_GROUPED_QUANTIZE_groups] : 1;
+  const gint64 kernels = is_grouped ? op->dims[PLAN_DIM_GROUPED_QUANTIZE_groups]
+                         : op->kind == PLAN_OP_GROUPED_TRANSPOSE
+                             ? op->dims[PLAN_DIM_GROUPED_TRANSPOSE_groups]
+                             : 1;
   if (quantises && op->refs[PLAN_REF_QUANTIZE_col].array < 0) /* it makes no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);

@@ -98,6 +98,8 @@ calls_of (const PlanOp *op)
       return op->dims[PLAN_DIM_GROUPED_GEMM_groups];
     case PLAN_OP_GROUPED_QUANTIZE:
       return op->dims[PLAN_DIM_GROUPED_QUANTIZE_groups];
+    case PLAN_OP_GROUPED_TRANSPOSE:
+      return op->dims[PLAN_DIM_GROUPED_TRANSPOSE_groups];
     case PLAN_OP_SORT:
       return SORT_KERNELS;
     case PLAN_OP_JOIN_ROWS:

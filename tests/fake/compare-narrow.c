@@ -623,7 +623,8 @@ START_TEST (other_parts_are_refused)
 END_TEST
 
 /* Every op that the CPU runs the device runs too: those on parts of parameters are compared here,
- * those of experts in compare-experts.c; products of experts, what quantises their rows, copies to
+ * those of experts in compare-experts.c; products of experts, what quantises their rows or
+ * transposes their weights, copies to
  * the host and what the host does are compared by whole runs alone (test-cuda-experts.c,
  * test-cuda-walk.c). */
 START_TEST (every_op_is_compared)
@@ -642,6 +643,7 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_PERMUTE,
                                           PLAN_OP_UNPERMUTE,
                                           PLAN_OP_GROUPED_QUANTIZE,
+                                          PLAN_OP_GROUPED_TRANSPOSE,
                                           PLAN_OP_GROUPED_GEMM,
                                           PLAN_OP_GROUPED_GEMM_ADD,
                                           PLAN_OP_SWIGLU_QUANTIZE,

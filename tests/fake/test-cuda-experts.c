@@ -159,6 +159,49 @@ START_TEST (quantised_experts_are_near_the_cpus)
 }
 END_TEST
 
+/* Weights of experts that are quantised before they are gathered, each expert's by itself: along
+ * rows and along columns, or transposed where they are used, or once per step. On ranks that share
+ * experts, behind a dense layer, whose buckets are its own. */
+START_TEST (gathered_experts_are_near_the_cpus)
+{
+  static const struct
+  {
+    const char *fields, *sizes, *cluster;
+    int major;
+  } cases[] = {
+    { "compute=fp8-tensorwise param_gather=fp8 seq=32",
+      "hidden=32,ffn=32,expert_ffn=16,head_dim=16", "h100-80gb", 9 },
+    { "compute=fp8-delayed param_gather=fp8 keep_transpose=on seq=32",
+      "hidden=32,ffn=32,expert_ffn=16,head_dim=16", "h100-80gb", 9 },
+    { "compute=fp8-blockwise param_gather=fp8 seq=128",
+      "hidden=128,ffn=128,expert_ffn=128,head_dim=64", "h100-80gb", 9 },
+    { "compute=mxfp8 param_gather=mxfp8 seq=128", "hidden=128,ffn=128,expert_ffn=128,head_dim=64",
+      "b200", 10 },
+    { "compute=nvfp4 param_gather=nvfp4 seq=128", "hidden=128,ffn=128,expert_ffn=128,head_dim=64",
+      "b200", 10 },
+  };
+  static const char *const splits_of[]
+      = { "ep=1 gbs=4 strategy=optim_grads_params", "ep=2 gbs=4 strategy=optim moe_imbalance=2" };
+  const guint which = (guint)_i % 5, split = (guint)_i / 5;
+  g_autofree char *model
+      = g_strdup_printf ("family=qwen3_moe,layers=2,heads=2,kv_heads=1,vocab=32,max_seq=128,"
+                         "experts=4,topk=2,dense_layers=1,%s",
+                         cases[which].sizes);
+  g_autofree char *fields
+      = g_strconcat (cases[which].fields, " main_grads=fp32 router_dtype=bf16 deterministic=on ",
+                     splits_of[split], NULL);
+  Case c;
+  case_open_on (&c, model, cases[which].cluster, 2);
+  case_set_plan (&c, fields);
+  fake_cuda_set_machine (c.ranks, (guint64)1 << 30, cases[which].major, 0);
+  check_against_cpu (&c, fields);
+  case_check_bytes (&c, fields);
+  /* cuBLASLt takes numbers of four bits along sums alone, and columns lie across them. */
+  ck_assert ((count_logged ("gemm_plain") > 0) == (strstr (fields, "compute=nvfp4") != NULL));
+  case_clear (&c, fields);
+}
+END_TEST
+
 /* Pipelines: each stage's experts lie on two ranks. */
 START_TEST (experts_of_stages_are_near_the_cpus)
 {
@@ -436,6 +479,7 @@ main (void)
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
   test_add_runs (tcase, quantised_experts_are_near_the_cpus, 18);
+  test_add_runs (tcase, gathered_experts_are_near_the_cpus, 10);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
   test_add_runs (tcase, experts_beside_split_layers_are_near_the_cpus, 5);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));

@@ -11,18 +11,28 @@
 
 static const ExecKernels *watched_kernels;
 
-/* Bytes of an operand's scales where they lie elsewhere: one scale for each block. */
+/* Bytes of an operand's scales where they lie elsewhere: one scale for each block. Those of experts
+ * lie apart. */
 static guint64
 bytes_apart (const ExecArgs *args, guint i)
 {
   const PlanOp *op = args->op;
-  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD;
-  const guint64 rows = (guint64)op->dims[is_product ? i - 1 : 0];
+  const gboolean is_of_experts
+      = op->kind == PLAN_OP_GROUPED_GEMM || op->kind == PLAN_OP_GROUPED_TRANSPOSE;
+  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD
+                              || op->kind == PLAN_OP_GROUPED_GEMM;
+  const guint64 groups = !is_of_experts
+                             ? 1
+                             : (guint64)op->dims[is_product ? PLAN_DIM_GROUPED_GEMM_groups
+                                                            : PLAN_DIM_GROUPED_TRANSPOSE_groups];
+  const guint64 rows = (guint64)op->dims[is_product ? i - 1 : 0] / (is_product ? 1 : groups);
   const guint64 cols = (guint64)op->dims[is_product ? 2 : 1];
   const PlanDtype format = args->blocks[i].format;
-  if (format == PLAN_DTYPE_FP8_128X128)
-    return sizeof (float) * plan_dtype_square_scales (rows, cols);
-  return rows * cols / plan_dtype_block (format);
+  const guint64 before = (groups - 1) * args->blocks[i].apart;
+  return before
+         + (format == PLAN_DTYPE_FP8_128X128
+                ? sizeof (float) * plan_dtype_square_scales (rows, cols)
+                : rows * cols / plan_dtype_block (format));
 }
 
 /* Whether an operand has gaps between its rows: what a norm of a part of each row reads, and its

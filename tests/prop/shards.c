@@ -32,14 +32,20 @@ part_of (const Plan *plan, guint64 shards, guint rank)
   return rank % inner * replicas + rank / inner;
 }
 
-/* Whether a bucket of that kind has parameters of a layer. In a model with experts, layers without
- * experts have a kind of their own, PLAN_BUCKET_DENSE. */
+/* In a model with experts, layers without experts have kinds of buckets of their own. */
+static gboolean
+is_dense (PlanBucketKind kind)
+{
+  return kind == PLAN_BUCKET_DENSE || kind == PLAN_BUCKET_DENSE_PLAIN;
+}
+
+/* Whether a bucket of that kind has parameters of a layer. */
 static gboolean
 holds (const Shards *self, PlanBucketKind kind, gint64 layer)
 {
   if (!plan_bucket_is_unit (kind) || plan_model_moe_layers (self->model) == 0)
     return plan_bucket_is_unit (kind);
-  return (kind == PLAN_BUCKET_DENSE) != plan_model_is_moe_layer (self->model, layer);
+  return is_dense (kind) != plan_model_is_moe_layer (self->model, layer);
 }
 
 /* Floats of a rank that lie before its part of a bucket: buckets of embedding and head come first,
@@ -57,9 +63,8 @@ floats_before (const Shards *self, PlanBucketKind kind, gint64 layer)
         n = is_unit || k < kind ? bucket->units : 0;
       for (gint64 l = 0; is_unit && l < self->model->layers; l++)
         n += holds (self, k, l)
-             && ((k == PLAN_BUCKET_DENSE) == (kind == PLAN_BUCKET_DENSE)
-                     ? l < layer || (l == layer && k < kind)
-                     : kind == PLAN_BUCKET_DENSE);
+             && (is_dense (k) == is_dense (kind) ? l < layer || (l == layer && k < kind)
+                                                 : is_dense (kind));
       before += bucket->padded / bucket->shards * (guint64)n;
     }
   return before;

@@ -18,7 +18,8 @@ find_slot (const ExecEvaluator *self, const PlanLayout *layout, PlanTensorRole r
   for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
     for (guint i = 0; i < layout->buckets[kind].n_slots; i++)
       if (layout->slots[kind][i].tensor.role == role
-          && (!plan_bucket_is_unit (kind) || (kind == PLAN_BUCKET_DENSE) == is_dense))
+          && (!plan_bucket_is_unit (kind)
+              || (kind == PLAN_BUCKET_DENSE || kind == PLAN_BUCKET_DENSE_PLAIN) == is_dense))
         {
           *out_kind = kind;
           return &layout->slots[kind][i];

@@ -110,6 +110,70 @@ START_TEST (quantised_experts_may_be_split)
 }
 END_TEST
 
+/* Weights of experts that are quantised before they are gathered, each expert's by itself: on ranks
+ * that share the experts and on one that has them alone, whose dense layers have buckets of their
+ * own, over replicas, behind latent attention, beside split layers and in stages, of which one
+ * begins with a dense layer. */
+START_TEST (experts_may_be_gathered_quantised)
+{
+  static const struct
+  {
+    const char *words, *sizes;
+    int head_dim;
+  } formats[] = {
+    { "compute=fp8-tensorwise param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=32,expert_ffn=16",
+      16 },
+    { "compute=fp8-delayed param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=64,expert_ffn=16", 16 },
+    { "compute=mxfp8 param_gather=mxfp8 seq=64 gbs=8", "hidden=64,ffn=64,expert_ffn=32", 32 },
+    { "compute=nvfp4 param_gather=nvfp4 seq=32 gbs=8", "hidden=32,ffn=32,expert_ffn=48", 16 },
+    { "compute=fp8-blockwise param_gather=fp8 seq=128 gbs=8", "hidden=128,ffn=256,expert_ffn=128",
+      128 },
+  };
+  static const struct
+  {
+    guint ranks;
+    const char *model, *words;
+  } splits[] = {
+    { RANKS,
+      "family=qwen3_moe,layers=3,experts=6,topk=2,shared_ffn=128,shared_gate=on,dense_layers=1",
+      "ep=2 strategy=optim_grads_params recompute=full" },
+    { RANKS,
+      "family=deepseek_v3,layers=3,experts=4,topk=2,shared_ffn=128,dense_layers=2,q_lora=128,"
+      "kv_lora=128,nope_dim=128,rope_dim=128,v_dim=128,router_score=sigmoid,router_groups=2,"
+      "router_group_topk=1,mtp=0",
+      "ep=4 strategy=optim_grads_params" },
+    { RANKS, "family=mixtral,layers=2,experts=8,topk=3", "ep=1 strategy=optim" },
+    { 2 * RANKS, "family=mixtral,layers=2,experts=4,topk=2",
+      "ep=2 dp_outer=2 outer_strategy=optim strategy=optim_grads_params" },
+    { 2 * RANKS,
+      "family=qwen3_moe,layers=4,experts=4,topk=2,moe_every=2,router_bias=on,router_score=sigmoid",
+      "ep=2 pp=2 strategy=optim_grads" },
+    { RANKS, "family=mixtral,layers=4,experts=4,topk=2",
+      "ep=2 pp=2 vpp=2 strategy=optim_grads_params" },
+    { RANKS, "family=qwen3_moe,layers=2,experts=4,topk=3,shared_ffn=256,dense_layers=1",
+      "tp=2 sp=on ep=2 strategy=optim_grads moe_capacity=0.7 moe_pad_to_capacity=on" },
+    { RANKS,
+      "family=deepseek_v2,layers=2,experts=4,topk=2,shared_ffn=256,dense_layers=1,q_lora=0,"
+      "kv_lora=128,nope_dim=128,rope_dim=128,v_dim=128,router_groups=2,router_group_topk=1",
+      "tp=2 sp=on ep=4 strategy=optim_grads_params fine_grained=on recompute=selective "
+      "recompute_modules=mla_up_proj" },
+  };
+  const guint format = (guint)_i % G_N_ELEMENTS (formats), split = (guint)_i / 5;
+  const gboolean is_latent = strstr (splits[split].model, "kv_lora") != NULL;
+  const gboolean keeps = split % 2 == 1 && strstr (formats[format].words, "param_gather=fp8");
+  const gboolean is_cut = split == 7;                                   /* in rows of 64 tokens */
+  if (format == 4 && (is_cut || (split % 3 != 0 && test_share () > 1))) /* they take longest */
+    return;
+  g_autofree char *model = g_strdup_printf (
+      "%s,%s,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128", splits[split].model,
+      formats[format].sizes, is_latent ? 256 : formats[format].head_dim);
+  g_autofree char *words
+      = g_strjoin (" ", "main_grads=fp32 moe_imbalance=8 mbs=1", formats[format].words,
+                   splits[split].words, keeps ? "keep_transpose=on" : "", NULL);
+  compare_split (model, splits[split].ranks, words);
+}
+END_TEST
+
 /* Latent attention, whose projections down share the scale of what they read; without a latent
  * vector of queries ranks that split heads gather it, and quantise all of it for these. */
 START_TEST (latent_attention_may_be_quantised)
@@ -149,6 +213,7 @@ main (void)
   tcase_set_timeout (tcase, 600);
   test_add_runs (tcase, quantised_products_may_be_split, 43);
   test_add_runs (tcase, quantised_experts_may_be_split, 23);
+  test_add_runs (tcase, experts_may_be_gathered_quantised, 40);
   tcase_add_loop_test (tcase, latent_attention_may_be_quantised, 0, 7);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -207,6 +207,51 @@ narrow_random (GRand *rand, guint64 count, float *scales)
   return self;
 }
 
+/* Weights of experts are transposed expert by expert, with a scale each, or those of its squares,
+ * which lie behind the expert's numbers. */
+START_TEST (matrices_are_transposed_by_themselves)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gboolean has_squares = _i % 4 == 0;
+  const PlanDtype dtype = has_squares ? PLAN_DTYPE_FP8_128X128 : PLAN_DTYPE_E4M3;
+  const gint64 groups = between (rand, 1, MAX_GROUPS), side = has_squares ? 128 : 1;
+  const gint64 rows = side * between (rand, 1, has_squares ? 2 : 20),
+               cols = side * between (rand, 1, has_squares ? 3 : 20);
+  const guint64 each = plan_dtype_bytes (dtype, (guint64)(rows * cols));
+  const guint64 down = plan_dtype_squares_apart ((guint64)cols),
+                across = plan_dtype_squares_apart ((guint64)rows);
+  Tensor in = tensor_blank (dtype, (guint64)(groups * rows * cols)),
+         out = tensor_blank (dtype, in.count);
+  float scales[2 * MAX_GROUPS] = { 0 };
+
+  for (guint64 i = 0; i < each * (guint64)groups; i++)
+    ((guint8 *)in.data)[i] = (guint8)g_rand_int_range (rand, 0, 0x40);
+  for (guint g = 0; g < MAX_GROUPS; g++)
+    scales[g] = (float)g_rand_double_range (rand, 0.01, 2);
+  in.scale = scales;
+  out.scale = scales + MAX_GROUPS;
+  run_kernel (PLAN_OP_GROUPED_TRANSPOSE, OPERANDS (&out, &in),
+              (gint64[]){ groups * rows, cols, groups }, PLAN_DTYPE_BF16);
+  for (gint64 g = 0; g < groups; g++)
+    {
+      const guint8 *from = (const guint8 *)in.data + (guint64)g * each;
+      const guint8 *to = (const guint8 *)out.data + (guint64)g * each;
+      const float *before = (gconstpointer)(from + rows * cols),
+                  *after = (gconstpointer)(to + rows * cols);
+
+      for (gint64 i = 0; i < rows * cols; i++)
+        ck_assert_uint_eq (to[i % cols * rows + i / cols], from[i]);
+      for (guint64 r = 0; has_squares && r < (guint64)rows / 128; r++)
+        for (guint64 c = 0; c < (guint64)cols / 128; c++)
+          ck_assert_mem_eq (&after[c * across + r], &before[r * down + c], sizeof *after);
+      ck_assert (has_squares || scales[MAX_GROUPS + g] == scales[g]);
+    }
+  in.scale = out.scale = NULL;
+  tensor_clear (&in);
+  tensor_clear (&out);
+}
+END_TEST
+
 /* Gradients of weights from transposed copies, whose scales differ from expert to expert. */
 START_TEST (gradients_are_of_transposed_copies)
 {
@@ -251,6 +296,7 @@ main (void)
   tcase_add_loop_test (tcase, products_are_those_of_each_expert, 0, 60);
   tcase_add_loop_test (tcase, matrices_are_quantised_by_themselves, 0, 48);
   tcase_add_loop_test (tcase, a_given_scale_is_of_all_matrices, 0, 30);
+  tcase_add_loop_test (tcase, matrices_are_transposed_by_themselves, 0, 24);
   tcase_add_loop_test (tcase, gradients_are_of_transposed_copies, 0, 20);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
