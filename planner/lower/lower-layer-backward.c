@@ -180,6 +180,18 @@ begin_sum_backward (PlanLayer *self, PlanRef din)
                              (gint64)self->net->values[PLAN_VALUE_X].elements);
 }
 
+/* The node that quantises a product's input, if our own kernels reduce the gradient of that piece
+ * by piece. NULL: there is none. */
+static const PlanNode *
+quantiser_of (const PlanLayer *self, const PlanNode *linear)
+{
+  const gboolean looks = self->sizes->quantises && plan_lower_sums_gradient (self->lower);
+  for (const PlanNode *node = self->net->nodes; looks && node < linear; node++)
+    if (node->kind == PLAN_NODE_QUANTIZE && node->out == linear->in)
+      return node;
+  return NULL;
+}
+
 /* The node that makes a product's input whole within the tensor-parallel group, if its backward
  * pass can run beside the GEMM of the weight's gradient, or piece by piece beside that of the
  * input's. NULL: there is none. */
@@ -188,9 +200,10 @@ maker_beside (const PlanLayer *self, const PlanNode *linear)
 {
   if (!plan_layer_exchanges_beside (self) || self->slot[linear->in] >= 0)
     return NULL;
+  const PlanNode *quantise = quantiser_of (self, linear);
   for (const PlanNode *node = self->net->nodes; node < linear; node++)
     if ((node->kind == PLAN_NODE_GATHER_SEQ || node->kind == PLAN_NODE_COPY_TP)
-        && node->out == linear->in && !node->is_lazy)
+        && node->out == (quantise ? quantise->in : linear->in) && !node->is_lazy)
       return node;
   return NULL;
 }
@@ -200,8 +213,11 @@ end_linear_backward (PlanLayer *self, const PlanNode *node, const PlanNode *make
                      PlanRef whole)
 {
   const gboolean is_split = maker && maker->kind == PLAN_NODE_GATHER_SEQ;
+  const PlanNode *quantise = maker ? quantiser_of (self, node) : NULL;
   if (maker)
     self->done_backward |= plan_node_bit ((guint)(maker - self->net->nodes));
+  if (quantise)
+    self->done_backward |= plan_node_bit ((guint)(quantise - self->net->nodes));
   if (maker && !plan_lower_sums_gradient (self->lower))
     plan_lower_await_exchange (self->lower);
   if (whole.array >= 0)

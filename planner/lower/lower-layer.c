@@ -152,6 +152,44 @@ gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linea
   self->made |= plan_node_bit ((guint)(linear - self->net->nodes));
 }
 
+/* Returns the node that quantises what this one gathers for a product, if parts of it are quantised
+ * before they are gathered, and all three are among `nodes`. NULL: there is none. */
+static const PlanNode *
+quantised_parts (const PlanLayer *self, const PlanNode *gather, PlanNodeSet nodes)
+{
+  const PlanNode *quantise
+      = gather->kind == PLAN_NODE_GATHER_SEQ && plan_lower_quantises_parts (self->lower)
+            ? goes_on (self, gather, PLAN_NODE_QUANTIZE, nodes)
+            : NULL;
+  return quantise && goes_on (self, quantise, PLAN_NODE_LINEAR, nodes) ? quantise : NULL;
+}
+
+/* This rank's part of an input, quantised, then its gather and the product that reads it, piece by
+ * piece. Nothing is gathered unquantised. */
+static void
+quantised_parts_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *quantise,
+                         PlanNodeSet nodes)
+{
+  const PlanNode *linear = goes_on (self, quantise, PLAN_NODE_LINEAR, nodes);
+  const PlanValueId col = made_col (self, quantise);
+  plan_layer_take (self, quantise->out);
+  plan_layer_take (self, col);
+  plan_layer_take (self, linear->out);
+  const PlanLowerProduct product = forward_product (self, linear);
+  const PlanRef own = plan_lower_at (
+      product.in, plan_lower_own_part (self->lower, self->net->values[quantise->out].elements));
+  plan_lower_quantise (self->lower, quantise->feeds, PLAN_QUANTIZER_INPUT, self->unit,
+                       PLAN_REFS (own, PLAN_REF_NONE, plan_layer_value (self, gather->in)),
+                       self->sizes->split_rows, quantise->cols);
+  plan_lower_gathered_product (self->lower, &product, own);
+  if (col != PLAN_NO_VALUE)
+    plan_lower_compute (self->lower, PLAN_OP_TRANSPOSE,
+                        PLAN_REFS (plan_layer_value (self, col), product.in),
+                        PLAN_DIMS (quantise->rows, quantise->cols));
+  self->made |= plan_node_bit ((guint)(quantise - self->net->nodes))
+                | plan_node_bit ((guint)(linear - self->net->nodes));
+}
+
 /* A product and the sum of its output, piece by piece. */
 static void
 summed_forward (PlanLayer *self, const PlanNode *linear, const PlanNode *sum)
@@ -508,6 +546,12 @@ node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
   if (quantise && !(self->made & bit))
     {
       quantised_forward (self, node, quantise);
+      return;
+    }
+  const PlanNode *parts = quantised_parts (self, node, nodes);
+  if (parts)
+    {
+      quantised_parts_forward (self, node, parts, nodes);
       return;
     }
   /* Both allocate their outputs themselves, REDUCE_ROWS once its buffers are free. */

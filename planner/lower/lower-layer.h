@@ -47,8 +47,9 @@ typedef struct
 } PlanLowerProduct;
 
 /* Whether products of a tensor-parallel group run piece by piece beside its communication
- * (tp_overlap), so that of the gradient of a product's summed output, or of its gathered input. */
+ * (tp_overlap); so inputs quantised in parts, gradients of summed outputs, of gathered inputs. */
 gboolean plan_lower_has_pieces (const PlanLower *self);
+gboolean plan_lower_quantises_parts (const PlanLower *self);
 gboolean plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear);
 gboolean plan_lower_sums_gradient (const PlanLower *self);
 void plan_lower_declare_pieces (PlanLower *self);
@@ -81,8 +82,7 @@ guint64 plan_lower_attention_work (const PlanLower *self);
 void plan_lower_attention (PlanLower *self, const PlanRef *refs, gint64 keys);
 void plan_lower_attention_backward (PlanLower *self, const PlanRef *refs, gint64 keys);
 
-/* `feeds`: the weight whose GEMM reads the output, if the norm quantises it; else
- * PLAN_N_TENSORS. */
+/* `feeds`: the weight whose GEMM reads the output, if the norm quantises it, or PLAN_N_TENSORS. */
 void plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in,
                       PlanTensorRole weight, PlanTensorRole bias, PlanTensorRole feeds,
                       PlanLowerUnit unit, gint64 rows);

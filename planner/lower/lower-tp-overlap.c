@@ -16,7 +16,9 @@
  * (_inductor/fx_passes/micro_pipeline_tp.py) does so only where a single product made what is
  * reduced: not for the gradient of an input that q, k and v, or gate and up, share. Our own
  * runtime, in which one product makes these, cuts it, too, and gathers that input again beside it,
- * for the gradient of the weights. */
+ * for the gradient of the weights. With delayed scaling each rank quantises its own part, and the
+ * parts go round in eight bits; with scales made of the whole tensor what is gathered is quantised
+ * afterwards, and sums alone go beside products. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -57,12 +59,22 @@ splits (const PlanLower *self)
   return self->model->hidden % SPLITS == 0 ? SPLITS : 1;
 }
 
+/* With delayed scaling all ranks know the one scale of what they quantise before it is there. Ours
+ * otherwise quantises what was gathered. */
+gboolean
+plan_lower_quantises_parts (const PlanLower *self)
+{
+  return plan_lower_sums_gradient (self) && self->sizes->quantises
+         && self->plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED;
+}
+
 gboolean
 plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear)
 {
   const gint64 compute = self->plan->value[PLAN_COMPUTE];
   const gboolean has_one_scale
-      = compute == PLAN_COMPUTE_FP8_DELAYED || compute == PLAN_COMPUTE_FP8_TENSORWISE;
+      = compute == PLAN_COMPUTE_FP8_DELAYED
+        || (compute == PLAN_COMPUTE_FP8_TENSORWISE && !plan_lower_sums_gradient (self));
   return plan_lower_has_pieces (self)
          && (!self->sizes->quantises || (has_one_scale && linear->bias == PLAN_N_TENSORS));
 }
@@ -88,9 +100,11 @@ cut_values (PlanLower *self, const PlanLayerGraph *net)
       const PlanNode *node = &net->nodes[i];
       if (node->kind == PLAN_NODE_GATHER_SEQ && !node->is_lazy)
         {
-          cut (self, self->layer.value[node->out], members (self));
+          const gboolean quantises = self->sizes->quantises && plan_lower_sums_gradient (self);
+          const PlanNode *whole = quantises ? node + 1 : node; /* what a product reads */
+          cut (self, self->layer.value[whole->out], members (self));
           if (plan_lower_sums_gradient (self))
-            cut (self, self->layer.grad[node->out], members (self));
+            cut (self, self->layer.grad[whole->out], members (self));
         }
       if (node->kind != PLAN_NODE_REDUCE_TP)
         continue;

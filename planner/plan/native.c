@@ -59,11 +59,15 @@ check_split (const Plan *plan, GError **error)
   if (plan->value[PLAN_TP] == 1)
     return TRUE;
   if (plan->value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE
-      && plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
-    return refuse_field (plan, PLAN_TP_OVERLAP,
-                         "beside quantised products " LATER
-                         ": it must be none, or compute fp32, bf16 or fp16",
-                         error);
+      && plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan)
+      && plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED
+      && plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_TENSORWISE)
+    return refuse_field (
+        plan, PLAN_TP_OVERLAP,
+        "beside products with scales of blocks, which lie behind whole matrices, " LATER
+        ": it must be none, or compute fp32, bf16, fp16, fp8-delayed or "
+        "fp8-tensorwise",
+        error);
   return TRUE;
 }
 

@@ -70,8 +70,8 @@ once "--cluster h100:2: its devices are not this machine's processors" \
   2 "exec fsdplan bench --cluster h100:2 --db :memory:"
 once "the plan is for 4 ranks, 1 x 4 of " 2 "exec fsdplan bench --cluster local-cpu:4 --db :memory:"
 status_of_refusal=1
-once "tp_overlap=async beside quantised products is modelled and not executed yet" 2 \
-  "exec fsdplan run $tiny --set tp=2 --set tp_overlap=async --set compute=fp8-tensorwise"
+once "tp_overlap=async beside products with scales of blocks" 2 \
+  "exec fsdplan run $tiny --set tp=2 --set tp_overlap=async --set compute=mxfp8"
 status_of_refusal=2
 says "rule gbs-divides: gbs must be a multiple of" 3 "exec fsdplan run $tiny"
 test "$(grep -c gbs-divides "$work/err")" = 1 || complain "said more than once"

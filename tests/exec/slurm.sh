@@ -164,8 +164,8 @@ says "ranks 0 and 1 are of one sharding group of 2, and lie on n1 and n2" \
   2 --mpi=pmix --distribution=cyclic fsdplan run $tiny --set dp_outer=2
 says "the plan is for 16 ranks, 2 x 8 of dgx-h200, and the launcher started 4: 12 too few (ranks on n1: 0-1; n2: 2-3)" \
   2 --mpi=pmix fsdplan run $tiny --cluster dgx-h200:2
-says "tp_overlap=async beside quantised products is modelled and not executed yet: it must be none, or compute" \
-  1 --mpi=pmix fsdplan run $tiny --set tp=2 --set sp=on --set compute=fp8-delayed --set tp_overlap=async
+says "tp_overlap=async beside products with scales of blocks, which lie behind whole matrices, is modelled and not" \
+  1 --mpi=pmix fsdplan run $tiny --set tp=2 --set sp=on --set compute=mxfp8 --set tp_overlap=async
 
 # Collectives inside a node and between nodes are timed apart.
 submit srun -N 2 --ntasks-per-node=2 --mpi=pmix fsdplan bench --only collective --seconds 1 --format=csv ||

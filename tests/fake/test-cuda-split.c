@@ -99,6 +99,9 @@ static const struct
   { 4, "tp=2 sp=off strategy=optim_grads_params compute=fp8-tensorwise param_gather=fp8" },
   { 4, "tp=2 sp=on strategy=optim_grads_params compute=fp8-delayed recompute=full" },
   { 4, "tp=4 sp=on strategy=no_shard compute=fp8-delayed hidden_dropout=0.1 mbs=2 gbs=2" },
+  { 4, "tp=2 sp=on tp_overlap=async strategy=optim_grads_params compute=fp8-delayed" },
+  { 2, "tp=2 sp=on tp_overlap=async strategy=optim compute=fp8-delayed recompute=full gbs=2" },
+  { 2, "tp=2 sp=on tp_overlap=async strategy=optim compute=fp8-tensorwise gbs=2" },
 };
 
 START_TEST (gathered_sequences_are_quantised_near_the_cpus)

@@ -57,6 +57,32 @@ START_TEST (quantised_products_may_be_split)
 }
 END_TEST
 
+/* Products in pieces beside the exchange of sequences: parts that ranks quantise by a scale that
+ * all know, or sums alone where the scale is made of all tokens; with biases, beside stages, and
+ * where layers are computed again. */
+START_TEST (quantised_products_may_be_in_pieces)
+{
+  static const char *const models[] = {
+    "family=llama,layers=4,hidden=32,ffn=64,heads=4,kv_heads=4,head_dim=16,vocab=32,max_seq=32",
+    "family=gpt2,layers=2,hidden=64,ffn=128,heads=4,head_dim=16,vocab=50,max_seq=32,tied=off",
+    "family=qwen3,layers=2,hidden=32,ffn=64,heads=8,kv_heads=4,head_dim=16,vocab=64,max_seq=32",
+  };
+  static const char *const splits[] = {
+    "tp=2 strategy=optim_grads_params",
+    "tp=4 strategy=no_shard recompute=full",
+    "tp=2 pp=2 strategy=optim",
+    "tp=2 strategy=optim_grads recompute=selective recompute_modules=core_attn+mlp",
+    "tp=2 strategy=optim_grads_params param_gather=fp8 hidden_dropout=0.1",
+    "tp=2 cp=2 strategy=optim grad_accum_fusion=on",
+  };
+  static const char *const formats[] = { "compute=fp8-delayed", "compute=fp8-tensorwise" };
+  const guint model = (guint)_i % 3, split = (guint)_i / 6, format = (guint)_i / 3 % 2;
+  g_autofree char *words = g_strjoin (" ", "main_grads=fp32 seq=32 mbs=1 sp=on tp_overlap=async",
+                                      formats[format], splits[split], NULL);
+  compare_split (models[model], RANKS, words);
+}
+END_TEST
+
 /* Experts in eight bits or four, whose rows are quantised by themselves. How many there are differs
  * from expert to expert, and some have none: beside shared experts, with biases, with scores
  * applied to their inputs, and behind latent attention. */
@@ -212,6 +238,7 @@ main (void)
   TCase *tcase = tcase_create ("together");
   tcase_set_timeout (tcase, 600);
   test_add_runs (tcase, quantised_products_may_be_split, 43);
+  test_add_runs (tcase, quantised_products_may_be_in_pieces, 36);
   test_add_runs (tcase, quantised_experts_may_be_split, 23);
   test_add_runs (tcase, experts_may_be_gathered_quantised, 40);
   tcase_add_loop_test (tcase, latent_attention_may_be_quantised, 0, 7);

@@ -562,8 +562,8 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
   {
     const char *model, *words, *message;
   } cases[] = {
-    { LLAMA, "tp=2 tp_overlap=async compute=fp8-delayed",
-      "tp_overlap=async beside quantised products is modelled and not" },
+    { LLAMA, "tp=2 tp_overlap=async compute=mxfp8",
+      "tp_overlap=async beside products with scales of blocks" },
     { GPT2, "pp=2 pp_first_layers=1 strategy=optim precision_aware=on exp_avg=fp8",
       "exp_avg=fp8 would have other scales on both stages of a tied embedding" },
   };
