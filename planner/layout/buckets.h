@@ -25,7 +25,9 @@ typedef enum
   PLAN_BUCKET_RECURRENT, /* one with a state in place of attention, in a model that has others, too
                           */
   PLAN_BUCKET_ATTENTION, /* by a pattern, one of attention alone, in a model that has others, too */
-  PLAN_BUCKET_DENSE_PLAIN, /* what PLAIN is to LAYER, to DENSE */
+  PLAN_BUCKET_DENSE_PLAIN, /* what PLAIN is to LAYER, to the last three */
+  PLAN_BUCKET_RECURRENT_PLAIN,
+  PLAN_BUCKET_ATTENTION_PLAIN,
   /* Further kinds where buckets go by size. PART: parameters of layers alone, one kind for each
    * parameter that a bucket may begin with, and for those that virtual stages cut off. OUTER_PART:
    * all others. */
@@ -38,6 +40,32 @@ static inline gboolean
 plan_bucket_is_unit (PlanBucketKind kind)
 {
   return kind >= PLAN_BUCKET_LAYER && kind < PLAN_BUCKET_OUTER_PART;
+}
+
+/* The kinds that hold a layer, apart from its experts and from what stays unquantised, one for each
+ * kind of layers. */
+static inline gboolean
+plan_bucket_is_main (PlanBucketKind kind)
+{
+  return kind == PLAN_BUCKET_LAYER || (kind >= PLAN_BUCKET_DENSE && kind <= PLAN_BUCKET_ATTENTION);
+}
+
+/* The bucket of what stays unquantised beside such a kind; and the kind beside such a bucket, or
+ * itself for any other. */
+static inline PlanBucketKind
+plan_bucket_plain (PlanBucketKind main)
+{
+  return main == PLAN_BUCKET_LAYER ? PLAN_BUCKET_PLAIN
+                                   : main + PLAN_BUCKET_DENSE_PLAIN - PLAN_BUCKET_DENSE;
+}
+
+static inline PlanBucketKind
+plan_bucket_main (PlanBucketKind kind)
+{
+  return kind == PLAN_BUCKET_PLAIN ? PLAN_BUCKET_LAYER
+         : kind >= PLAN_BUCKET_DENSE_PLAIN && kind <= PLAN_BUCKET_ATTENTION_PLAIN
+             ? kind + PLAN_BUCKET_DENSE - PLAN_BUCKET_DENSE_PLAIN
+             : kind;
 }
 
 /* One bucket: the parameters with places [first, first + n) among all. */

@@ -18,7 +18,6 @@ typedef struct
 {
   const PlanModel *model;
   guint64 closes_at; /* elements that fill a bucket outside the layers; 0: buckets go by module */
-  gboolean splits[PLAN_BUCKET_PART]; /* parameters that are no weights of products lie apart */
 } Builder;
 
 /* Adds the parameters outside the layers. A shared embedding has a bucket of its own; the others
@@ -55,8 +54,6 @@ static void
 add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind,
            gboolean quantises)
 {
-  const PlanBucketKind plain
-      = kind == PLAN_BUCKET_DENSE ? PLAN_BUCKET_DENSE_PLAIN : PLAN_BUCKET_PLAIN;
   PlanTensor tensors[PLAN_N_TENSORS];
   const guint n = plan_buckets_layer (b->model, &self->rule, layer, tensors);
   for (guint i = 0; i < n; i++)
@@ -66,7 +63,11 @@ add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind
       const gboolean is_expert = tensor->part == PLAN_PART_EXPERTS;
       if (is_expert && kind != PLAN_BUCKET_LAYER)
         continue; /* they are there already */
-      add (self, is_expert ? PLAN_BUCKET_EXPERTS : is_plain ? plain : kind, tensor);
+      add (self,
+           is_expert  ? PLAN_BUCKET_EXPERTS
+           : is_plain ? plan_bucket_plain (kind)
+                      : kind,
+           tensor);
     }
 }
 
@@ -124,7 +125,7 @@ plan_layout_main (const PlanLayout *self, guint kind)
 /* Adds one layer of each kind of parameters. A model of which only some layers have experts has
  * attention in all of them, or a pattern (rules-unbuilt.c). Experts are added once. */
 static void
-add_layers (PlanLayout *self, const Builder *b)
+add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   const Mixture mixture = mixture_of (b->model);
   for (gint64 layer = 0; layer < b->model->layers; layer++)
@@ -133,11 +134,12 @@ add_layers (PlanLayout *self, const Builder *b)
       const PlanBucketKind to = self->of_kind[kind] = bucket_of (b->model, &mixture, kind);
       if (self->buckets[to].units++ > 0)
         continue;
-      add_layer (self, b, layer, to, b->splits[to]);
+      add_layer (self, b, layer, to, quantises);
     }
   self->buckets[PLAN_BUCKET_EXPERTS].units = mixture.moe;
-  self->buckets[PLAN_BUCKET_PLAIN].units = self->buckets[PLAN_BUCKET_LAYER].units;
-  self->buckets[PLAN_BUCKET_DENSE_PLAIN].units = self->buckets[PLAN_BUCKET_DENSE].units;
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    if (plan_bucket_is_main (kind))
+      self->buckets[plan_bucket_plain (kind)].units = self->buckets[kind].units;
 }
 
 /* Whether buckets go by size. They do where nothing is gathered and dropped by unit, there is one
@@ -176,10 +178,10 @@ add_by_size (PlanLayout *self, const PlanModel *model)
 
 /* Adds one bucket per layer, and one for each module around the layers. */
 static void
-add_by_module (PlanLayout *self, const Builder *b)
+add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   add_outer (self, b);
-  add_layers (self, b);
+  add_layers (self, b, quantises);
   for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
     {
       PlanBucket *bucket = &self->buckets[kind];
@@ -197,11 +199,17 @@ add_by_module (PlanLayout *self, const Builder *b)
     }
 }
 
+/* Whether a bucket holds weights of products, where these are apart from all else. */
+static gboolean
+holds_products (PlanBucketKind kind)
+{
+  return plan_bucket_is_main (kind) || kind == PLAN_BUCKET_EXPERTS;
+}
+
 gboolean
 plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan)
 {
-  return (kind == PLAN_BUCKET_LAYER || kind == PLAN_BUCKET_EXPERTS)
-         && stack->weights.gathered == PLAN_GATHERED_IN_GRADS
+  return holds_products (kind) && stack->weights.gathered == PLAN_GATHERED_IN_GRADS
          && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
          && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN;
 }
@@ -209,9 +217,8 @@ plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan
 gboolean
 plan_layout_quantises (PlanBucketKind kind, const PlanStack *stack, const Plan *plan)
 {
-  return (kind == PLAN_BUCKET_LAYER || kind == PLAN_BUCKET_EXPERTS || kind == PLAN_BUCKET_DENSE)
-         && plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
-         && !plan_layout_lends_grads (PLAN_BUCKET_LAYER, stack, plan);
+  return holds_products (kind) && plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+         && !plan_layout_lends_grads (kind, stack, plan);
 }
 
 gint64
@@ -230,18 +237,15 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
   const gint64 replicas = is_hfsdp ? 1 : value[PLAN_DP_OUTER];
   const gint64 shards = data_parallel / replicas;
   const gint64 of_experts = plan_layout_expert_data_parallel (plan, data_parallel) / replicas;
-  const Builder b
-      = { .model = model,
-          /* in later stages all gradients are one bucket (distributed_data_parallel.py 160) */
-          .closes_at = stack->buckets.bucketing == PLAN_BUCKETING_MODULES ? 0
-                       : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF
-                               || model->cut.no_embedding
-                           ? G_MAXUINT64
-                           : MAX (stack->buckets.elements,
-                                  stack->buckets.elements_per_rank * (guint64)data_parallel),
-          .splits
-          = { [PLAN_BUCKET_LAYER] = value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE,
-              [PLAN_BUCKET_DENSE] = plan_layout_quantises (PLAN_BUCKET_DENSE, stack, plan) } };
+  const Builder b = {
+    .model = model,
+    /* in later stages all gradients are one bucket (distributed_data_parallel.py 160) */
+    .closes_at
+    = stack->buckets.bucketing == PLAN_BUCKETING_MODULES ? 0
+      : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF || model->cut.no_embedding
+          ? G_MAXUINT64
+          : MAX (stack->buckets.elements, stack->buckets.elements_per_rank * (guint64)data_parallel)
+  };
 
   memset (self, 0,
           G_STRUCT_OFFSET (PlanLayout,
@@ -269,7 +273,7 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
   if (self->by_size)
     add_by_size (self, model);
   else
-    add_by_module (self, &b);
+    add_by_module (self, &b, value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
 }
 
 const PlanSlot *
@@ -353,8 +357,9 @@ plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Pla
 char *
 plan_layout_bucket_name (PlanBucketKind kind, const char *what)
 {
-  static const char *const names[] = { "embed", "head",      "layer",     "plain",      "experts",
-                                       "dense", "recurrent", "attention", "dense_plain" };
+  static const char *const names[]
+      = { "embed",     "head",      "layer",       "plain",           "experts",        "dense",
+          "recurrent", "attention", "dense_plain", "recurrent_plain", "attention_plain" };
   if (kind < G_N_ELEMENTS (names))
     return g_strconcat (what, ".", names[kind], NULL);
   const gboolean is_unit = plan_bucket_is_unit (kind);

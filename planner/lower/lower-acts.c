@@ -25,7 +25,7 @@ typedef enum
 typedef struct
 {
   gboolean is_known;
-  PlanBucketKind rows, plain; /* the kinds of buckets that its rows, and what is plain, are in */
+  PlanBucketKind rows; /* the kind of bucket that its rows are in */
   guint n;
   PlanPiece pieces[MAX_PIECES]; /* that its forward pass reads */
 } Reads;
@@ -104,7 +104,7 @@ add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 static PlanBucketKind
 bucket_of_unit (const PlanLower *lower, gint64 unit)
 {
-  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind < PLAN_BUCKET_PART; kind++)
+  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; plan_bucket_is_main (kind); kind++)
     if (plan_lower_holds (lower, kind, PLAN_NO_UNIT, (gint32)unit))
       return kind;
   return PLAN_BUCKET_LAYER;
@@ -120,8 +120,8 @@ reads_of (const Builder *b, gint64 unit)
   *reads = (Reads){ .is_known = TRUE, .rows = bucket_of_unit (lower, unit) };
   if (lower->bucket[reads->rows].shards_weights)
     reads->pieces[reads->n++] = PLAN_PIECE_ROWS;
-  reads->plain = reads->rows == PLAN_BUCKET_DENSE ? PLAN_BUCKET_DENSE_PLAIN : PLAN_BUCKET_PLAIN;
-  if (plan_layout_has (&lower->layout, reads->plain) && lower->bucket[reads->plain].shards_weights)
+  if (plan_layout_has (&lower->layout, plan_bucket_plain (reads->rows))
+      && lower->bucket[plan_bucket_plain (reads->rows)].shards_weights)
     reads->pieces[reads->n++] = PLAN_PIECE_PLAIN;
   if (plan_lower_holds (lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
       && lower->bucket[PLAN_BUCKET_EXPERTS].shards_weights)
@@ -138,7 +138,7 @@ add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
   const PlanBucketKind buckets[PLAN_N_PIECES]
       = { [PLAN_PIECE_ROWS] = reads->rows,
           [PLAN_PIECE_COLUMNS] = reads->rows,
-          [PLAN_PIECE_PLAIN] = reads->plain,
+          [PLAN_PIECE_PLAIN] = plan_bucket_plain (reads->rows),
           [PLAN_PIECE_EXPERTS] = PLAN_BUCKET_EXPERTS,
           [PLAN_PIECE_EXPERT_COLUMNS] = PLAN_BUCKET_EXPERTS };
   add_plain (b, kind, piece, unit);

@@ -13,7 +13,7 @@ typedef enum
 {
   PLAN_PIECE_ROWS, /* what the forward pass reads; the backward pass too, if there are no COLUMNS */
   PLAN_PIECE_COLUMNS, /* the copy quantised along columns, which the backward pass reads */
-  PLAN_PIECE_PLAIN,   /* parameters that stay in the format of activations (PLAN_BUCKET_PLAIN) */
+  PLAN_PIECE_PLAIN,   /* parameters that stay in the format of activations (plan_bucket_plain) */
   PLAN_PIECE_EXPERTS,
   PLAN_PIECE_EXPERT_COLUMNS, /* the copy of experts quantised along columns */
   PLAN_N_PIECES

@@ -49,26 +49,9 @@ static gboolean
 has_several (const PlanLower *self)
 {
   gboolean has = FALSE;
-  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind < PLAN_BUCKET_PART; kind++)
+  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; plan_bucket_is_main (kind); kind++)
     has = has || plan_layout_has (&self->layout, kind);
   return has;
-}
-
-/* The kind of bucket that a layer with one of this kind has; of experts in models whose layers all
- * have them. */
-static PlanBucketKind
-main_of (PlanBucketKind kind)
-{
-  switch ((int)kind)
-    {
-    case PLAN_BUCKET_PLAIN:
-    case PLAN_BUCKET_EXPERTS:
-      return PLAN_BUCKET_LAYER;
-    case PLAN_BUCKET_DENSE_PLAIN:
-      return PLAN_BUCKET_DENSE;
-    default:
-      return kind;
-    }
 }
 
 gboolean
@@ -79,7 +62,7 @@ plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit
   const guint of_layer = plan_lower_kind (self, layer_of (unit) + delta);
   if (kind == PLAN_BUCKET_EXPERTS)
     return (of_layer & PLAN_LAYER_EXPERTS) != 0;
-  return plan_layout_main (&self->layout, of_layer) == main_of (kind);
+  return plan_layout_main (&self->layout, of_layer) == plan_bucket_main (kind);
 }
 
 /* The kind of bucket of a layer, apart from its experts'. */
@@ -91,27 +74,19 @@ main_bucket (const PlanLower *self, gint64 layer)
              : PLAN_BUCKET_LAYER;
 }
 
-static const PlanSlot *
-slot_in (const PlanLower *self, PlanTensorRole role, PlanBucketKind kind)
-{
-  for (guint i = 0; i < self->layout.buckets[kind].n_slots; i++)
-    if (self->layout.slots[kind][i].tensor.role == role)
-      return &self->layout.slots[kind][i];
-  return NULL;
-}
-
 /* The slot of a layer's parameter. */
 static const PlanSlot *
 slot_of (const PlanLower *self, PlanTensorRole role, gint64 layer, PlanBucketKind *out_kind)
 {
   const PlanBucketKind own = main_bucket (self, layer);
-  const PlanBucketKind kinds[] = { own, PLAN_BUCKET_DENSE_PLAIN };
-  for (guint i = 0; own != PLAN_BUCKET_LAYER && i < G_N_ELEMENTS (kinds); i++)
-    if (main_of (kinds[i]) == own && slot_in (self, role, kinds[i]))
-      {
-        *out_kind = kinds[i];
-        return slot_in (self, role, kinds[i]);
-      }
+  const PlanBucketKind kinds[] = { own, plan_bucket_plain (own) };
+  for (guint k = 0; own != PLAN_BUCKET_LAYER && k < G_N_ELEMENTS (kinds); k++)
+    for (guint i = 0; i < self->layout.buckets[kinds[k]].n_slots; i++)
+      if (self->layout.slots[kinds[k]][i].tensor.role == role)
+        {
+          *out_kind = kinds[k];
+          return &self->layout.slots[kinds[k]][i];
+        }
   return plan_layout_slot (&self->layout, role, out_kind);
 }
 
@@ -220,57 +195,63 @@ each_by_size (PlanLower *self, Visit visit)
     }
 }
 
-/* Counts the layers from `first` up to `end` with the same kind of bucket as `first`, as far as
- * they follow at equal distances (`out_step`). */
-static gint64
-count_alike (const PlanLower *self, gint64 first, gint64 end, gint64 *out_step)
+/* Begins a repeat of the layers from `first` up to `end` that have a kind of bucket, which the
+ * first one does, as far as they follow at equal distances. Sets `out_last` to the last of them. */
+static PlanLowerUnit
+begin_alike (PlanLower *self, PlanBucketKind kind, gint64 first, gint64 end, gint64 *out_last)
 {
-  gint64 count = 1, last = first;
-  *out_step = 0;
+  gint64 count = 1, last = first, step = 0;
   for (gint64 layer = first + 1; layer < end; layer++)
-    if (main_bucket (self, layer) == main_bucket (self, first))
+    if (plan_lower_holds (self, kind, PLAN_NO_UNIT, (gint32)layer))
       {
-        if (*out_step == 0)
-          *out_step = layer - first;
-        if (layer - last != *out_step)
+        if (step == 0)
+          step = layer - first;
+        if (layer - last != step)
           break;
         last = layer;
         count++;
       }
-  return count;
+  *out_last = last;
+  return plan_lower_begin_units (self, first, count, MAX (step, 1));
 }
 
-#define ALL PLAN_N_BUCKETS
-
-/* Visits the buckets of layers of a kind, layer by layer, all of them or those of the kind
- * `only`. */
+/* Visits the buckets of layers of a kind, layer by layer. */
 static void
-each_layer (PlanLower *self, const PlanStage *part, PlanBucketKind main, PlanBucketKind only,
-            Visit visit)
+each_layer (PlanLower *self, const PlanStage *part, PlanBucketKind main, Visit visit)
 {
   const gint64 end = part->first + part->layers;
-  gint64 step;
   for (gint64 first = part->first; first < end; first++)
     {
-      if (main_bucket (self, first) != main)
+      if (!plan_lower_holds (self, main, PLAN_NO_UNIT, (gint32)first))
         continue;
-      const gint64 count = count_alike (self, first, end, &step);
-      const PlanLowerUnit unit = plan_lower_begin_units (self, first, count, MAX (step, 1));
+      const PlanLowerUnit unit = begin_alike (self, main, first, end, &first);
       for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-        if (kind == only
-            || (only == ALL && plan_bucket_is_unit (kind)
-                && plan_lower_holds (self, kind, unit, 0)))
+        if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, 0))
           visit (self, kind, unit);
       plan_lower_end_units (self, unit);
-      first += (count - 1) * step;
     }
 }
 
 void
 plan_lower_each_unit (PlanLower *self, PlanBucketKind kind, Visit visit)
 {
-  const PlanStage all = { .layers = self->stage.layers };
-  each_layer (self, &all, main_of (kind), kind, visit);
+  for (gint64 first = 0; first < self->stage.layers; first++)
+    {
+      if (!plan_lower_holds (self, kind, PLAN_NO_UNIT, (gint32)first))
+        continue;
+      const PlanLowerUnit unit = begin_alike (self, kind, first, self->stage.layers, &first);
+      visit (self, kind, unit);
+      plan_lower_end_units (self, unit);
+    }
+}
+
+gint64
+plan_lower_count_units (const PlanLower *self, PlanBucketKind kind)
+{
+  gint64 count = 0;
+  for (gint64 layer = 0; layer < self->stage.layers; layer++)
+    count += plan_lower_holds (self, kind, PLAN_NO_UNIT, (gint32)layer);
+  return count;
 }
 
 /* Visits the buckets of a virtual stage, or of the whole stage, where buckets are cut by module. */
@@ -281,10 +262,10 @@ each_by_module (PlanLower *self, const PlanStage *part, Visit visit)
     if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
         && (plan_lower_is_early (self, kind) ? part->has_embedding : part->has_head))
       visit (self, kind, PLAN_NO_UNIT);
-  each_layer (self, part, PLAN_BUCKET_LAYER, ALL, visit);
-  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; kind < PLAN_BUCKET_PART; kind++)
+  each_layer (self, part, PLAN_BUCKET_LAYER, visit);
+  for (PlanBucketKind kind = PLAN_BUCKET_DENSE; plan_bucket_is_main (kind); kind++)
     if (plan_layout_has (&self->layout, kind))
-      each_layer (self, part, kind, ALL, visit);
+      each_layer (self, part, kind, visit);
 }
 
 void

@@ -65,6 +65,12 @@ void plan_lower_each_bucket_here (PlanLower *self,
                                   void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                  PlanLowerUnit unit));
 
+/* Visits the buckets of layers of one kind, and counts them; not where buckets are cut by size. */
+void plan_lower_each_unit (PlanLower *self, PlanBucketKind kind,
+                           void (*visit) (PlanLower *self, PlanBucketKind kind,
+                                          PlanLowerUnit unit));
+gint64 plan_lower_count_units (const PlanLower *self, PlanBucketKind kind);
+
 /* The unit that indexes a bucket in the arrays of its kind. */
 PlanLowerUnit plan_lower_span_unit (const PlanBucketSpan *span);
 

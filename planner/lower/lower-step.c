@@ -252,9 +252,12 @@ drop_derived (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 each_derived (PlanLower *self, Visit visit)
 {
-  if (self->layout.by_size && self->policy.copies_weights
-      && self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
-    plan_lower_each_unit (self, PLAN_BUCKET_LAYER, visit);
+  if (!self->layout.by_size || !self->policy.copies_weights || self->stage.layers == 0
+      || self->stack->weights.quantised == PLAN_QUANTISED_ON_USE)
+    return;
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
+  visit (self, PLAN_BUCKET_LAYER, unit);
+  plan_lower_end_units (self, unit);
 }
 
 static void

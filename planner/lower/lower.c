@@ -342,15 +342,14 @@ static void
 declare_quantising (PlanLower *self, PlanBucketKind kind)
 {
   PlanLowerQuantised *q = &self->quantised[kind];
-  const gint64 layers = self->stage.layers;
+  const gint64 layers = self->stage.layers, units = plan_lower_count_units (self, kind);
   const PlanBucket *bucket = &self->layout.buckets[kind];
   const gboolean blockwise = IS (self, COMPUTE, FP8_BLOCKWISE);
   const gboolean mx = IS (self, PARAM_GATHER, MXFP8), nv = IS (self, PARAM_GATHER, NVFP4);
   const guint64 block = mx ? 32 : 16;
   const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
   *q = (PlanLowerQuantised){ -1, -1, -1, -1, 0 };
-  if (!plan_layout_quantises (kind, self->stack, self->plan)
-      || !plan_layout_has (&self->layout, kind))
+  if (!plan_layout_quantises (kind, self->stack, self->plan) || units == 0)
     return;
   q->unrounded
       = state_of (self, kind, "unrounded", layers, (guint64)plan_lower_own_elements (self, kind),
@@ -358,7 +357,7 @@ declare_quantising (PlanLower *self, PlanBucketKind kind)
   if (blockwise && self->policy.shards_weights
       && self->stack->weights.quantised == PLAN_QUANTISED_UNITS)
     q->work
-        = state_of (self, kind, "quantise_work", MIN (layers, (gint64)(limit / bucket->padded) + 1),
+        = state_of (self, kind, "quantise_work", MIN (units, (gint64)(limit / bucket->padded) + 1),
                     bucket->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
   /* Largest magnitudes: fp32, one for each square, where squares have scales; bf16, one for each 32
    * or 16 elements along rows and along columns; else one for each tensor. */
@@ -367,7 +366,7 @@ declare_quantising (PlanLower *self, PlanBucketKind kind)
                   : mx || nv ? (gint64)(2 * bucket->raw / block)
                              : tensors_of (self, kind);
   if (!IS (self, COMPUTE, FP8_DELAYED))
-    q->amax = state_of (self, kind, "amax", 1, (guint64)(q->magnitudes * layers),
+    q->amax = state_of (self, kind, "amax", 1, (guint64)(q->magnitudes * units),
                         mx || nv ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   /* One set of scales along rows and one along columns; or, for squares, one set alone, where
    * copies along columns make their own. */

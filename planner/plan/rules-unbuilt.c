@@ -216,14 +216,13 @@ is_uniform (const PlanFacts *f)
   return moe == 0 || moe == f->model->layers;
 }
 
-/* Whether it is not modelled how weights of experts are gathered so. Where some layers have no
- * experts, frameworks' norms would be in a bucket with quantised weights. */
+/* Whether it is not modelled how weights of experts are gathered so. */
 static gboolean
 gathers_otherwise (const PlanFacts *f)
 {
   return !IS (f, PARAM_GATHER, COMPUTE) && !is_stack (f, PLAN_STACK_NATIVE)
          && !(IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON))
-         && !(IS (f, PARAM_GATHER, FP8) && is_uniform (f)
+         && !(IS (f, PARAM_GATHER, FP8)
               && (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP)));
 }
 
@@ -491,8 +490,8 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED }, does##_experts_otherwise, PLAN_ADD_NAME, __VA_ARGS__ }
   OF_EXPERTS ("compute", "compute=bf16, on Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also "
     "fp32, nvfp4 and fp8-delayed,", computes, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS),
-  OF_EXPERTS ("param_gather", "param_gather=compute, on stack=native also any other, on stack=megatron mxfp8, and on Megatron's stacks fp8 "
-    "where all layers have experts, or none,", gathers, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("param_gather", "param_gather=compute, on stack=native also any other, on stack=megatron also mxfp8, and on Megatron's stacks also fp8,",
+    gathers, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS),
   OF_EXPERTS ("double_buffer", "double_buffer=off, on stack=megatron-fsdp also on where all layers have experts, or none,",
     pools, PLAN_SHOW (PLAN_STACK, PLAN_DOUBLE_BUFFER)),
   OF_EXPERTS ("tp_overlap", "tp_overlap=none, on Megatron's stacks also ub without shared experts and latent attention,", overlaps,

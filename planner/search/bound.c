@@ -391,6 +391,7 @@ unit_of_kind (const PlanCase *of, guint kind)
   const PlanBucketKind main = plan_layout_main (&of->layout, kind);
   Unit unit = { 0 };
   const guint64 main_bytes = add_bucket (of, main, &unit);
+  add_bucket (of, plan_bucket_plain (main), &unit);
   const guint64 expert_bytes
       = kind & PLAN_LAYER_EXPERTS ? add_bucket (of, PLAN_BUCKET_EXPERTS, &unit) : 0;
   guint64 taken[] = { 0, 0 };

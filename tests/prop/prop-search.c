@@ -121,7 +121,8 @@ small_space (const Case *c, int seed, guint allow)
 #define FIRST_OPEN 6 /* the number of the first space that is not small */
 #define FIRST_STACK 14
 #define FIRST_EXPERTS 18
-#define N_SPACES 21
+#define FIRST_QUANTISED 21
+#define N_SPACES 24
 #define EVERY_CLASS ((1u << PLAN_N_ALLOW) - 1)
 
 /* A small space with every class of choices: some low-precision recipes, some offloading. */
@@ -189,8 +190,13 @@ expert_space (const Case *c, int seed)
   base.value[PLAN_STACK] = stacks[seed % (int)G_N_ELEMENTS (stacks)];
   base.value[PLAN_GBS] = 32;
   base.value[PLAN_SEQ] = 128;
-  if (seed % 6 == 4 || seed % 6 == 3) /* stack=megatron, megatron-fsdp */
+  if (seed < FIRST_QUANTISED && (seed % 6 == 4 || seed % 6 == 3)) /* megatron, megatron-fsdp */
     base.value[PLAN_EP_OVERLAP] = PLAN_EP_OVERLAP_ON;
+  if (seed >= FIRST_QUANTISED && seed % 3 < 2)
+    {
+      base.value[PLAN_COMPUTE] = PLAN_COMPUTE_FP8_TENSORWISE;
+      base.value[PLAN_PARAM_GATHER] = PLAN_PARAM_GATHER_FP8;
+    }
   pinned[PLAN_STACK] = pinned[PLAN_GBS] = pinned[PLAN_SEQ] = pinned[PLAN_COMM_UNIT] = TRUE;
   PlanSpace *space
       = plan_space_new (c->model, c->cluster, &base, pinned, seed % 2 ? 1u << PLAN_ALLOW_MIXED : 0);

@@ -50,6 +50,45 @@ START_TEST (shards_are_as_nccl_logged_them)
 }
 END_TEST
 
+/* DeepSeek-V3's first three layers have no experts. Where weights are quantised, those of products
+ * are in a bucket of eight bits, for either kind of layer, and its norms and the router in one of
+ * bf16; where they are lent the memory of gradients, those of either kind are. */
+START_TEST (layers_of_either_kind_are_quantised)
+{
+  static const PlanBucketKind products[]
+      = { PLAN_BUCKET_LAYER, PLAN_BUCKET_EXPERTS, PLAN_BUCKET_DENSE };
+  static const PlanBucketKind plain[] = { PLAN_BUCKET_PLAIN, PLAN_BUCKET_DENSE_PLAIN };
+  const guint64 latent = 7168 * 1536 + 1536 * 128 * 192 + 7168 * (512 + 64)
+                         + 512 * 128 * (128 + 128) + 128 * 128 * 7168;
+  PlanLayout layout;
+  layout_with ("deepseek-v3,mtp=0", 64, "optim_grads_params", "fp8", &layout);
+  const PlanBucket *b = layout.buckets;
+  ck_assert_uint_eq (b[PLAN_BUCKET_LAYER].raw, latent + 3 * 7168 * 2048);
+  ck_assert_uint_eq (b[PLAN_BUCKET_PLAIN].raw, 2 * 7168 + 1536 + 512 + 256 * 7168);
+  ck_assert_uint_eq (b[PLAN_BUCKET_DENSE].raw, latent + 3 * 7168 * 18432);
+  ck_assert_uint_eq (b[PLAN_BUCKET_DENSE_PLAIN].raw, 2 * 7168 + 1536 + 512);
+  ck_assert_int_eq (b[PLAN_BUCKET_PLAIN].units, 58);
+  ck_assert_int_eq (b[PLAN_BUCKET_DENSE_PLAIN].units, 3);
+  Plan plan;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "param_gather", "fp8", NULL));
+  const PlanStack *fsdp = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (products); i++)
+    ck_assert (plan_layout_quantises (products[i], fsdp, &plan));
+  for (guint i = 0; i < G_N_ELEMENTS (plain); i++)
+    ck_assert (!plan_layout_quantises (plain[i], fsdp, &plan));
+  ck_assert (plan_set (&plan, "stack", "megatron", NULL)
+             && plan_set (&plan, "param_gather", "mxfp8", NULL)
+             && plan_set (&plan, "task", "train", NULL));
+  const PlanStack *ddp = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (products); i++)
+    ck_assert (plan_layout_lends_grads (products[i], ddp, &plan)
+               && !plan_layout_quantises (products[i], ddp, &plan));
+  for (guint i = 0; i < G_N_ELEMENTS (plain); i++)
+    ck_assert (!plan_layout_lends_grads (plain[i], ddp, &plan));
+}
+END_TEST
+
 /* The communication unit by megatron_fsdp.py, line 421: two units without padding where weights are
  * sharded, but not below 10^9. */
 START_TEST (communication_unit_has_a_floor)
@@ -252,6 +291,7 @@ main (void)
   Suite *suite = suite_create ("layout");
   TCase *tcase = tcase_create ("layout");
   tcase_add_test (tcase, shards_are_as_nccl_logged_them);
+  tcase_add_test (tcase, layers_of_either_kind_are_quantised);
   tcase_add_test (tcase, padding_grows_with_the_group);
   tcase_add_loop_test (tcase, communication_unit_has_a_floor, 0, 6);
   tcase_add_test (tcase, no_shard_has_no_padding);

@@ -322,7 +322,7 @@ static const struct
   { "not-built-yet-shared-gate", "qwen2-57b-a14b", "gbs=64 stack=fsdp2" },
   { "not-built-yet-compute-of-experts", "mixtral-8x7b", "gbs=64 compute=fp8-delayed" },
   { "not-built-yet-param_gather-of-experts", "deepseek-v3,mtp=0",
-    "gbs=64 compute=fp8-tensorwise param_gather=fp8" },
+    "gbs=64 stack=native compute=fp8-tensorwise param_gather=fp8" },
   { "not-built-yet-double_buffer-of-experts", "deepseek-v3,mtp=0", "gbs=64 double_buffer=on" },
   { "not-built-yet-tp_overlap-of-experts", "deepseek-v3,mtp=0", "gbs=64 tp=2 sp=on tp_overlap=ub" },
   { "not-built-yet-cuda_graph-of-experts", "mixtral-8x7b", "gbs=64 cuda_graph=on" },
