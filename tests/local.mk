@@ -87,6 +87,7 @@ short_tests = \
   %D%/unit/test-lower-acts.tap \
   %D%/unit/test-lower-delta.tap \
   %D%/unit/test-lower-pattern.tap \
+  %D%/unit/test-lower-pools.tap \
   %D%/unit/test-megatron.tap \
   %D%/unit/test-megatron-shape.tap \
   %D%/unit/test-memory.tap \

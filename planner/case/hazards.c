@@ -78,7 +78,8 @@ queues_two_units (const PlanFacts *f)
   if (!of)
     return FALSE;
   const PlanBucket *const b = of->layout.buckets;
-  guint64 least = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
+  const PlanBucketKind pooled = of->layout.pooled;
+  guint64 least = b[pooled].padded + b[plan_bucket_plain (pooled)].padded;
   if (plan_layout_has (&of->layout, PLAN_BUCKET_HEAD))
     least = MIN (least, b[PLAN_BUCKET_HEAD].padded);
   return !of->layout.by_size && of->layout.shards > 1

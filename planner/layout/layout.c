@@ -122,6 +122,27 @@ plan_layout_main (const PlanLayout *self, guint kind)
       ->of_kind[kind & PLAN_LAYER_PART ? kind : kind & (PLAN_LAYER_EXPERTS | PLAN_LAYER_RECURRENT)];
 }
 
+static void
+find_pooled (PlanLayout *self, const PlanModel *model)
+{
+  gint64 first = -1;
+  self->pooled = model->layers > 0 ? self->of_kind[kind_of (model, 0)] : PLAN_BUCKET_LAYER;
+  self->pool_step = 1;
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    if (plan_bucket_is_main (kind) && self->buckets[kind].units > self->buckets[self->pooled].units)
+      self->pooled = kind;
+  for (gint64 layer = 0; layer < model->layers; layer++)
+    if (self->of_kind[kind_of (model, layer)] == self->pooled)
+      {
+        if (first >= 0)
+          {
+            self->pool_step = layer - first;
+            return;
+          }
+        first = layer;
+      }
+}
+
 /* Adds one layer of each kind of parameters. A model of which only some layers have experts has
  * attention in all of them, or a pattern (rules-unbuilt.c). Experts are added once. */
 static void
@@ -140,6 +161,7 @@ add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
   for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
     if (plan_bucket_is_main (kind))
       self->buckets[plan_bucket_plain (kind)].units = self->buckets[kind].units;
+  find_pooled (self, b->model);
 }
 
 /* Whether buckets go by size. They do where nothing is gathered and dropped by unit, there is one
@@ -323,6 +345,14 @@ gboolean
 plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
 {
   return self->buckets[kind].raw > 0;
+}
+
+gboolean
+plan_layout_is_pooled (const PlanLayout *self, PlanBucketKind kind)
+{
+  const PlanBucketKind main
+      = kind == PLAN_BUCKET_EXPERTS ? PLAN_BUCKET_LAYER : plan_bucket_main (kind);
+  return plan_bucket_is_unit (kind) && main == self->pooled;
 }
 
 /* The elements up to which weights are gathered ahead. Where weights are dropped after use it is

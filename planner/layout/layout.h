@@ -35,7 +35,9 @@ typedef struct
   guint64 shards;   /* shards of buckets without experts */
   gboolean by_size; /* buckets go by size (PlanBuckets) and not by unit */
   PlanBucketRule rule;
-  PlanBucketKind of_kind[PLAN_N_LAYER_KINDS];       /* see plan_layout_main */
+  PlanBucketKind of_kind[PLAN_N_LAYER_KINDS]; /* see plan_layout_main */
+  PlanBucketKind pooled; /* see plan_layout_is_pooled; its units are `pool_step` layers apart */
+  gint64 pool_step;
   PlanSlot slots[PLAN_BUCKET_PART][PLAN_N_TENSORS]; /* of buckets that go by unit */
 } PlanLayout;
 
@@ -70,6 +72,11 @@ char *plan_layout_bucket_name (PlanBucketKind kind, const char *what);
 PlanBucketKind plan_layout_main (const PlanLayout *self, guint kind);
 
 gboolean plan_layout_has (const PlanLayout *self, PlanBucketKind kind);
+
+/* Whether a pool of buffers, where a plan has one, serves a kind of bucket. It serves the most
+ * units that are alike, of equally many those of the first one (FixedPoolAllocator in
+ * Megatron-FSDP's param_and_grad_buffer.py); others come and go as without a pool. */
+gboolean plan_layout_is_pooled (const PlanLayout *self, PlanBucketKind kind);
 
 /* Elements of a communication unit: the plan's value, or what `auto` comes to. */
 gint64 plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Plan *plan);

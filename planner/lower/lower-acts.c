@@ -5,6 +5,7 @@
 
 #include "planner/base/units.h"
 #include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 
@@ -68,11 +69,14 @@ plan_lower_queue_pop (PlanLowerQueue *self)
 }
 
 gboolean
-plan_lower_queue_is_over (const PlanLowerQueue *self)
+plan_lower_queue_is_over (const PlanLowerQueue *self, gboolean has_own)
 {
-  return self->first < self->n
-         && (self->sets > 0 ? self->n - self->first >= self->sets
-                            : self->elements > (guint64)self->limit);
+  const gboolean is_over = self->elements > (guint64)self->limit;
+  const guint flying = self->n - self->first;
+  return flying > 0
+         && (self->sets == 0 ? is_over
+             : has_own       ? is_over || flying > self->sets
+                             : flying >= self->sets);
 }
 
 static PlanAct *
@@ -378,9 +382,11 @@ gather (Builder *b, gint64 unit, PlanPiece piece)
 {
   add_piece (b, PLAN_ACT_GATHER, piece, unit);
   set_residence (b, unit, piece, PRESENT);
-  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->policy.pools && u < b->lower->stage.layers;
-       u += PLAN_POOL_SETS)
-    if (u != unit)
+  const PlanBucketKind rows = reads_of (b, unit)->rows;
+  const gint64 length = plan_lower_pool_length (b->lower);
+  for (gint64 u = unit % length; b->lower->bucket[rows].is_pooled && u < b->lower->stage.layers;
+       u += length)
+    if (u != unit && reads_of (b, u)->rows == rows)
       set_residence (b, u, piece, ABSENT);
 }
 
@@ -433,9 +439,11 @@ await_rows (Builder *b, gint64 unit)
 }
 
 static void
-release_due (Builder *b)
+release_due (Builder *b, gint64 unit)
 {
-  while (b->queue && plan_lower_queue_is_over (b->queue))
+  const gboolean has_own
+      = b->lower->policy.pools && !b->lower->bucket[reads_of (b, unit)->rows].is_pooled;
+  while (b->queue && plan_lower_queue_is_over (b->queue, has_own))
     {
       const gint64 popped = plan_lower_queue_pop (b->queue);
       if (popped == PLAN_QUEUE_HEAD)
@@ -477,7 +485,7 @@ plan_lower_add_reductions (const PlanLower *lower, PlanLowerQueue *queue, gint64
   for (guint i = 0; i < groups->len; i++)
     {
       const PlanLowerGroup *group = &g_array_index (groups, PlanLowerGroup, i);
-      while (queue && plan_lower_queue_is_over (queue))
+      while (queue && plan_lower_queue_is_over (queue, FALSE))
         add_bucket (lower, acts, PLAN_ACT_RELEASE_BUCKET, (guint32)plan_lower_queue_pop (queue),
                     unit, group->role);
       add_bucket (lower, acts, PLAN_ACT_REDUCE_BUCKET, group->number, unit, group->role);
@@ -554,7 +562,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
       await_rows (b, unit);
     }
   if (early)
-    release_due (b);
+    release_due (b, unit);
   add (b, PLAN_ACT_BACKWARD, 0, unit, keep);
   if (lower->layout.by_size)
     {
@@ -566,7 +574,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
     if (residence (b, unit, piece) != ABSENT && !lower->policy.keeps_weights)
       drop (b, unit, piece);
   if (!early)
-    release_due (b);
+    release_due (b, unit);
   if (reduces)
     add_piece (b, PLAN_ACT_REDUCE, PLAN_PIECE_ROWS, unit);
   if (b->queue)

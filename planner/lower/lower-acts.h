@@ -92,7 +92,10 @@ typedef struct
 
 void plan_lower_queue_push (PlanLowerQueue *self, gint64 unit);
 gint64 plan_lower_queue_pop (PlanLowerQueue *self);
-gboolean plan_lower_queue_is_over (const PlanLowerQueue *self);
+
+/* Whether the oldest reduction must be waited for before the next bucket. `has_own`: that one has a
+ * buffer of its own, beside a pool's sets. */
+gboolean plan_lower_queue_is_over (const PlanLowerQueue *self, gboolean has_own);
 
 void plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower);
 

@@ -192,7 +192,7 @@ release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboole
     return;
   if (b->ranks > 1 || is_last)
     plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
-  if (!(b->is_unit && self->policy.pools && b->shards_grads) && b->bucket >= 0)
+  if (!(b->is_pooled && b->shards_grads) && b->bucket >= 0)
     plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
   if (b->received >= 0)
     plan_lower_free (self, plan_lower_unit_ref (b->received, unit, 0));
@@ -352,7 +352,7 @@ act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
       await_piece (self, kind, unit, is_column);
       return TRUE;
     case PLAN_ACT_DROP:
-      if (!self->policy.pools)
+      if (!self->bucket[kind].is_pooled)
         plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, 0, is_column));
       return TRUE;
     default:
@@ -554,7 +554,7 @@ release_group (PlanLower *self, guint32 number, gboolean is_last)
 static void
 drain (PlanLower *self, PlanLowerQueue *queue, gboolean whole, gboolean is_last)
 {
-  while (whole ? queue->first < queue->n : plan_lower_queue_is_over (queue))
+  while (whole ? queue->first < queue->n : plan_lower_queue_is_over (queue, FALSE))
     {
       const gint64 popped = plan_lower_queue_pop (queue);
       if (queue->group_elements)

@@ -87,10 +87,16 @@ plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 del
   return self->policy.grad_rows > 1 ? plan_lower_in_row (self, ref) : ref;
 }
 
-static PlanRef
-pooled (PlanRef ref, gboolean is_pooled)
+gint64
+plan_lower_pool_length (const PlanLower *self)
 {
-  ref.modulus = is_pooled ? PLAN_POOL_SETS : 0;
+  return PLAN_POOL_SETS * self->layout.pool_step;
+}
+
+static PlanRef
+pooled (const PlanLower *self, PlanRef ref, gboolean is_pooled)
+{
+  ref.modulus = is_pooled ? (guint8)plan_lower_pool_length (self) : 0;
   return ref;
 }
 
@@ -99,16 +105,16 @@ plan_lower_weights_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUni
                         gint32 delta, gboolean is_column)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  return pooled (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, delta),
-                 self->policy.pools && b->is_unit && b->shards_weights);
+  return pooled (self, plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, delta),
+                 b->is_pooled && b->shards_weights);
 }
 
 PlanRef
 plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  return pooled (plan_lower_unit_ref (b->bucket, unit, delta),
-                 self->policy.pools && b->is_unit && b->shards_grads);
+  return pooled (self, plan_lower_unit_ref (b->bucket, unit, delta),
+                 b->is_pooled && b->shards_grads);
 }
 
 PlanRef

@@ -34,6 +34,9 @@ PlanRef plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gi
 
 /* A bucket's gathered weights (`is_column`: the copy quantised along columns), and its gradients on
  * their way to the reduction. Each unit has its own buffer, or they use a pool in turns. */
+/* The length of arrays of buffers in a pool: units use the elements in turns, where layers of other
+ * kinds lie between them some not at all. */
+gint64 plan_lower_pool_length (const PlanLower *self);
 PlanRef plan_lower_weights_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                                 gint32 delta, gboolean is_column);
 PlanRef plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,

@@ -86,7 +86,7 @@ gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 
 
   if (b->ranks == 1) /* where experts are split over more ranks than the rest */
     return;
-  if ((b->is_unit || self->policy.passes_outer) && b->shards_weights && !self->policy.pools)
+  if ((b->is_unit || self->policy.passes_outer) && b->shards_weights && !b->is_pooled)
     plan_lower_alloc (self, out);
   if (b->rounds_late)
     {
@@ -204,7 +204,7 @@ plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, delta)
-        && !self->policy.pools && self->bucket[kind].shards_weights)
+        && !self->bucket[kind].is_pooled && self->bucket[kind].shards_weights)
       plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, delta, FALSE));
 }
 

@@ -49,7 +49,7 @@ destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
   const PlanRef bucket = plan_lower_bucket_ref (self, place.kind, place.unit, 0);
   if (opens_bucket (self, role, unit, place.kind))
     {
-      if (!(self->policy.pools && b->is_unit))
+      if (!b->is_pooled)
         plan_lower_alloc (self, bucket);
       zero_gaps (self, place.kind, bucket);
       self->is_taken[place.kind] = TRUE;

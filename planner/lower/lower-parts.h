@@ -22,6 +22,7 @@ typedef struct
 {
   PlanDtype dtype;                 /* format of the weights that kernels read */
   gboolean is_unit;                /* it holds parameters of layers */
+  gboolean is_pooled;              /* what is gathered and reduced lies in a pool's buffers */
   gint64 ranks, rank;              /* size of the group that shards it; this rank's place there */
   gint8 inner_group, gather_group; /* of reductions, of gathers; -1: a group of one */
   gboolean shards_weights, shards_grads, shards_optimizer;

@@ -200,9 +200,14 @@ pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *se
   const PlanLowerBucket *b = &self->bucket[kind];
   const gint32 arrays[] = { b->shards_weights ? b->weights : -1,
                             b->shards_weights ? b->columns : -1, b->shards_grads ? b->bucket : -1 };
-  for (guint i = 0; self->policy.pools && i < G_N_ELEMENTS (arrays); i++)
-    if (arrays[i] >= 0)
-      take_work (self, plan_lower_ref (arrays[i]), visit);
+  const gint64 step = self->layout.pool_step;
+  gint64 first = 0;
+  while (first < step && !plan_lower_holds (self, kind, PLAN_NO_UNIT, (gint32)first))
+    first++;
+  for (guint i = 0; b->is_pooled && i < G_N_ELEMENTS (arrays); i++)
+    for (gint64 set = 0; arrays[i] >= 0 && set < PLAN_POOL_SETS; set++)
+      visit (self,
+             plan_lower_unit_ref (arrays[i], PLAN_NO_UNIT, (gint32)(first % step + set * step)));
 }
 
 /* Whether a bucket holds a parameter of that role. Where buckets are cut by size: always, as all

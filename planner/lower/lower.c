@@ -79,6 +79,7 @@ declare_sharing (PlanLower *self, PlanBucketKind kind)
   PlanLowerBucket *b = &self->bucket[kind];
   const gboolean is_experts = kind == PLAN_BUCKET_EXPERTS;
   b->is_unit = plan_bucket_is_unit (kind);
+  b->is_pooled = self->policy.pools && plan_layout_is_pooled (&self->layout, kind);
   b->ranks = is_experts ? self->place.expert_ranks : self->place.ranks;
   b->rank = is_experts ? self->place.expert_rank : self->place.rank;
   b->inner_group = is_experts ? self->comm.expert_inner : self->comm.inner;
@@ -102,7 +103,7 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const PlanBucket *layout = &self->layout.buckets[kind];
   const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
   const gint64 sets
-      = self->policy.pools && b->is_unit && b->shards_weights ? PLAN_POOL_SETS : layout->length;
+      = b->is_pooled && b->shards_weights ? plan_lower_pool_length (self) : layout->length;
   const gboolean columns
       = self->policy.gathers_columns && plan_layout_quantises (kind, self->stack, self->plan);
   const gboolean lands = b->shards_weights && self->stack->weights.gathered == PLAN_GATHERED_COPIED;
@@ -137,7 +138,7 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   const guint64 held = b->shards_grads ? part : full;
   const gboolean differs = self->dtype.grad_comm != self->dtype.main_grads;
   const gint64 sets
-      = self->policy.pools && b->is_unit && b->shards_grads ? PLAN_POOL_SETS : layout->length;
+      = b->is_pooled && b->shards_grads ? plan_lower_pool_length (self) : layout->length;
   b->grads = state_of (self, kind, "grads", layout->length, held, self->dtype.main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->grads.fresh == PLAN_GRADS_LEFT && self->place.data_parallel > 1

@@ -208,14 +208,6 @@ computes_experts (const PlanFacts *f)
          || (is_quantised && !is_stack (f, PLAN_STACK_FSDP2));
 }
 
-/* Whether all layers have experts, or none has. */
-static gboolean
-is_uniform (const PlanFacts *f)
-{
-  const gint64 moe = plan_model_moe_layers (f->model);
-  return moe == 0 || moe == f->model->layers;
-}
-
 /* Whether it is not modelled how weights of experts are gathered so. */
 static gboolean
 gathers_otherwise (const PlanFacts *f)
@@ -226,14 +218,15 @@ gathers_otherwise (const PlanFacts *f)
               && (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP)));
 }
 
-/* Whether buffers are pooled otherwise than for layers that are all alike (Megatron-FSDP's
- * param_and_grad_buffer.py, FixedPoolAllocator, which takes those of other layers as they come). */
+/* Whether buffers are pooled otherwise than in Megatron-FSDP's FixedPoolAllocator, for the most
+ * layers that are alike (plan_layout_is_pooled). These must follow at equal distances. */
 static gboolean
 pools_otherwise (const PlanFacts *f)
 {
+  const gboolean is_even
+      = f->model->moe_every <= 1 || (f->model->moe_every == 2 && f->model->dense_layers == 0);
   return !IS (f, DOUBLE_BUFFER, OFF)
-         && !(IS (f, DOUBLE_BUFFER, ON) && is_stack (f, PLAN_STACK_MEGATRON_FSDP)
-              && is_uniform (f));
+         && !(IS (f, DOUBLE_BUFFER, ON) && is_stack (f, PLAN_STACK_MEGATRON_FSDP) && is_even);
 }
 
 /* Whether it is not modelled how exchanges of a tensor-parallel group run beside products. On
@@ -492,8 +485,8 @@ static const PlanRuleEntry rules[] = {
     "fp32, nvfp4 and fp8-delayed,", computes, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS),
   OF_EXPERTS ("param_gather", "param_gather=compute, on stack=native also any other, on stack=megatron also mxfp8, and on Megatron's stacks also fp8,",
     gathers, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS),
-  OF_EXPERTS ("double_buffer", "double_buffer=off, on stack=megatron-fsdp also on where all layers have experts, or none,",
-    pools, PLAN_SHOW (PLAN_STACK, PLAN_DOUBLE_BUFFER)),
+  OF_EXPERTS ("double_buffer", "double_buffer=off, on stack=megatron-fsdp also on where every layer has experts, or every second, or all "
+    "but the first,", pools, PLAN_SHOW (PLAN_STACK, PLAN_DOUBLE_BUFFER)),
   OF_EXPERTS ("tp_overlap", "tp_overlap=none, on Megatron's stacks also ub without shared experts and latent attention,", overlaps,
     PLAN_SHOW (PLAN_STACK, PLAN_TP_OVERLAP), PLAN_OF_BLOCKS),
   OF_EXPERTS ("cuda_graph", "cuda_graph=off, as the host waits for numbers of rows, on stack=native also on with moe_pad_to_capacity=on,",

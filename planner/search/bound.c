@@ -453,13 +453,14 @@ has_pools (const PlanCase *of)
          && ranks_of_bucket (of, PLAN_BUCKET_LAYER) > 1;
 }
 
-/* Bytes of pools, two sets of buffers for each kind of unit, which exist from the setup on. */
+/* Bytes of pools, two sets of buffers for units of one kind, which exist from the setup on. */
 static guint64
 pool_bytes (const PlanCase *of)
 {
   Unit all = { 0 };
   for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_BUCKET_PART; kind++)
-    add_bucket (of, kind, &all);
+    if (plan_layout_is_pooled (&of->layout, kind))
+      add_bucket (of, kind, &all);
   return goes_by_unit (of) && has_pools (of) ? 2 * (all.weights + all.buckets) : 0;
 }
 

@@ -229,10 +229,10 @@ add_experts (PlanSpace *self)
 static void
 add_buffers (PlanSpace *self)
 {
-  GArray *axis = new_axis (self->axes);
-  ADD (axis, SET (DOUBLE_BUFFER, OFF), SET (NCCL_UB, OFF));
   if (is_alone (self) || self->model->experts > 0)
     return;
+  GArray *axis = new_axis (self->axes);
+  ADD (axis, SET (DOUBLE_BUFFER, OFF), SET (NCCL_UB, OFF));
   ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, OFF));
   if (self->cluster->kind == PLAN_DEVICE_GPU)
     ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));

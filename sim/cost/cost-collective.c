@@ -475,15 +475,15 @@ all_ports (const Collective *self, const PlanCluster *c)
 
 /* Whether a collective's buffer lies in a pool. Pools are the only registered memory of stacks with
  * a caching allocator. Buffers that stay for good lie in pools. Of those that come and go, only
- * sets that units use in turns do: arrays of several buffers. */
+ * sets that units use in turns do. */
 static gboolean
 lies_in_pool (const SimCostInput *input, const PlanOp *op)
 {
-  const PlanBuffer *buffer
-      = plan_schedule_buffer (input->schedule, (guint)op->refs[PLAN_REF_ALL_GATHER_out].array);
+  const PlanRef *out = &op->refs[PLAN_REF_ALL_GATHER_out];
+  const PlanBuffer *buffer = plan_schedule_buffer (input->schedule, (guint)out->array);
   const gboolean comes_and_goes = buffer->category == PLAN_CATEGORY_GATHERED
                                   || buffer->category == PLAN_CATEGORY_GRAD_BUCKETS;
-  return !comes_and_goes || buffer->count > 1;
+  return !comes_and_goes || out->modulus > 0;
 }
 
 /* Whether each member sends one message to one other. */

@@ -200,6 +200,9 @@ expert_space (const Case *c, int seed)
   pinned[PLAN_STACK] = pinned[PLAN_GBS] = pinned[PLAN_SEQ] = pinned[PLAN_COMM_UNIT] = TRUE;
   PlanSpace *space
       = plan_space_new (c->model, c->cluster, &base, pinned, seed % 2 ? 1u << PLAN_ALLOW_MIXED : 0);
+  const gint64 pools[] = { PLAN_DOUBLE_BUFFER_OFF, PLAN_DOUBLE_BUFFER_ON };
+  if (seed >= FIRST_QUANTISED && seed % 3 == 0) /* megatron-fsdp */
+    ck_assert (plan_space_restrict (space, PLAN_DOUBLE_BUFFER, pools, 2, NULL));
   ck_assert (plan_space_restrict (space, PLAN_MBS, mbs, 2, NULL));
   ck_assert (plan_space_restrict (space, PLAN_CP, &one, 1, NULL));
   ck_assert (plan_space_restrict (space, PLAN_EP, ep, 2, NULL));

@@ -302,7 +302,8 @@ START_TEST (weights_are_turned_as_often_as_they_are_dropped)
 END_TEST
 
 /* Megatron-FSDP registers permanent buffers and those that units use by turns; embedding and head,
- * where they are gathered and reduced, are sent without registered buffers. */
+ * where they are gathered and reduced, and units beside the pool are sent without registered
+ * buffers. */
 START_TEST (pools_alone_are_registered)
 {
   static const PlanStack pools
@@ -313,18 +314,25 @@ START_TEST (pools_alone_are_registered)
   Plan plan;
   plan_init (&plan);
   ck_assert (plan_set (&plan, "nccl_ub", "on", &error));
-  for (guint i = 0; i < 3; i++)
+  static const struct
+  {
+    const char *array, *element, *category;
+    guint sms;
+  } cases[] = { { "", "", "gathered", 24 },
+                { "[2]", "[1%2]", "gathered", 2 },
+                { "", "", "weights", 2 },
+                { "[2]", "[1]", "gathered", 24 } };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
     {
-      const guint count = i == 1 ? 2 : 1;
-      g_autofree char *text = g_strdup_printf (
-          "schedule 2 rank=0 ranks=8\n"
-          "group g size=8 stride=1\n"
-          "buffer in elements=8388608 dtype=bf16 category=weights\n"
-          "buffer out%s elements=67108864 dtype=bf16 category=%s\n"
-          "section setup\n"
-          "all_gather gather group=g out=out%s in=in count=8388608\n"
-          "section step\nsection teardown\n",
-          count == 2 ? "[2]" : "", i == 2 ? "weights" : "gathered", count == 2 ? "[1]" : "");
+      g_autofree char *text
+          = g_strdup_printf ("schedule 2 rank=0 ranks=8\n"
+                             "group g size=8 stride=1\n"
+                             "buffer in elements=8388608 dtype=bf16 category=weights\n"
+                             "buffer out%s elements=67108864 dtype=bf16 category=%s\n"
+                             "section setup\n"
+                             "all_gather gather group=g out=out%s in=in count=8388608\n"
+                             "section step\nsection teardown\n",
+                             cases[i].array, cases[i].category, cases[i].element);
       g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
       g_autoptr (SimCost) theirs = sim_cost_new (
           &(SimCostInput){
@@ -334,7 +342,7 @@ START_TEST (pools_alone_are_registered)
           &(SimCostInput){
               .schedule = schedule, .cluster = cluster, .stack = &plain, .plan = &plan },
           &error);
-      ck_assert_uint_eq (sim_cost_sms (theirs, 0), i == 0 ? 24 : 2);
+      ck_assert_uint_eq (sim_cost_sms (theirs, 0), cases[i].sms);
       ck_assert_uint_eq (sim_cost_sms (ours, 0), 2);
     }
 }
