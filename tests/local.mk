@@ -86,6 +86,7 @@ short_tests = \
   %D%/unit/test-lower.tap \
   %D%/unit/test-lower-acts.tap \
   %D%/unit/test-lower-delta.tap \
+  %D%/unit/test-lower-gathers.tap \
   %D%/unit/test-lower-pattern.tap \
   %D%/unit/test-lower-pools.tap \
   %D%/unit/test-megatron.tap \

@@ -343,9 +343,9 @@ static guint
 pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out_pieces)
 {
   const Reads *reads = reads_of (b, unit);
+  const gboolean columns = is_backward && b->lower->policy.gathers_columns;
   for (guint i = 0; i < reads->n; i++)
-    out_pieces[i] = is_backward && b->lower->policy.gathers_columns ? turned (reads->pieces[i])
-                                                                    : reads->pieces[i];
+    out_pieces[i] = columns ? turned (reads->pieces[i]) : reads->pieces[i];
   return reads->n;
 }
 
@@ -426,16 +426,6 @@ await (Builder *b, gint64 unit, gboolean is_backward)
   const guint n = pieces_read (b, unit, is_backward, pieces);
   for (guint i = 0; i < n; i++)
     add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
-}
-
-/* Waits for the pieces of a unit that have copies along columns, for a recompute. */
-static void
-await_rows (Builder *b, gint64 unit)
-{
-  PlanPiece pieces[MAX_PIECES];
-  for (guint i = 0, n = pieces_read (b, unit, FALSE, pieces); i < n; i++)
-    if (turned (pieces[i]) != pieces[i])
-      add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
 }
 
 static void
@@ -540,9 +530,44 @@ replay (Builder *b, gint64 unit)
     set_residence (b, unit, pieces[i], FLAGGED);
 }
 
-/* The backward pass of one unit; `keep` says what it recomputes. Recompute reads weights that are
- * quantised along rows: where the backward pass has a copy along columns, no op runs beside the
- * gather of the rows. */
+/* Whether a layer's recompute reads a piece: where modules gather what they read by hooks of their
+ * own (fine_grained), experts only where it runs a product of theirs. */
+static gboolean
+reads_again (const Builder *b, PlanPiece piece, PlanLowerKeep keep)
+{
+  const PlanLayerGraph *net = &b->lower->graphs->of[keep.kind];
+  gboolean reads = piece != PLAN_PIECE_EXPERTS;
+  for (guint i = 0; i < net->n_nodes && !reads; i++)
+    reads = (keep.again & plan_node_bit (i)) != 0 && net->nodes[i].kind == PLAN_NODE_EXPERT_LINEAR;
+  return reads;
+}
+
+/* Recompute reads weights that are quantised along rows: where the backward pass has a copy along
+ * columns, no op runs beside the gather of the rows. */
+static void
+request_rows (Builder *b, gint64 unit, PlanLowerKeep keep)
+{
+  PlanPiece pieces[MAX_PIECES];
+  gboolean gathers = FALSE;
+  const guint n = b->lower->policy.shards_weights ? pieces_read (b, unit, FALSE, pieces) : 0;
+  for (guint i = 0; i < n; i++)
+    if (reads_again (b, pieces[i], keep))
+      {
+        const gboolean is_absent = residence (b, unit, pieces[i]) == ABSENT;
+        set_residence (b, unit, pieces[i], is_absent ? WANTED : PRESENT);
+        gathers |= is_absent;
+      }
+  if (gathers)
+    recycle (b);
+  for (guint i = 0; i < n; i++)
+    if (residence (b, unit, pieces[i]) == WANTED)
+      gather (b, unit, pieces[i]);
+  for (guint i = 0; i < n; i++)
+    if (pieces[i] != PLAN_PIECE_PLAIN && reads_again (b, pieces[i], keep))
+      add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
+}
+
+/* The backward pass of one unit; `keep` says what it recomputes. */
 static void
 turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
 {
@@ -557,10 +582,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
     add_plain (b, PLAN_ACT_GATHER_EMBEDDING, 0, unit);
   await (b, unit, TRUE);
   if (lower->policy.gathers_columns && keep.again != 0)
-    {
-      request (b, unit, unit, FALSE);
-      await_rows (b, unit);
-    }
+    request_rows (b, unit, keep);
   if (early)
     release_due (b, unit);
   add (b, PLAN_ACT_BACKWARD, 0, unit, keep);

@@ -15,7 +15,7 @@ typedef enum
   PLAN_PIECE_COLUMNS, /* the copy quantised along columns, which the backward pass reads */
   PLAN_PIECE_PLAIN,   /* parameters that stay in the format of activations (plan_bucket_plain) */
   PLAN_PIECE_EXPERTS,
-  PLAN_PIECE_EXPERT_COLUMNS, /* the copy of experts quantised along columns */
+  PLAN_PIECE_EXPERT_COLUMNS, /* what COLUMNS is to ROWS */
   PLAN_N_PIECES
 } PlanPiece;
 

@@ -212,9 +212,9 @@ computes_experts (const PlanFacts *f)
 static gboolean
 gathers_otherwise (const PlanFacts *f)
 {
+  const gboolean is_known = IS (f, PARAM_GATHER, MXFP8) || IS (f, PARAM_GATHER, FP8);
   return !IS (f, PARAM_GATHER, COMPUTE) && !is_stack (f, PLAN_STACK_NATIVE)
-         && !(IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON))
-         && !(IS (f, PARAM_GATHER, FP8)
+         && !(is_known
               && (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP)));
 }
 
@@ -483,7 +483,7 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED }, does##_experts_otherwise, PLAN_ADD_NAME, __VA_ARGS__ }
   OF_EXPERTS ("compute", "compute=bf16, on Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also "
     "fp32, nvfp4 and fp8-delayed,", computes, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS),
-  OF_EXPERTS ("param_gather", "param_gather=compute, on stack=native also any other, on stack=megatron also mxfp8, and on Megatron's stacks also fp8,",
+  OF_EXPERTS ("param_gather", "param_gather=compute, on stack=native also any other, on Megatron's stacks also fp8 and mxfp8,",
     gathers, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS),
   OF_EXPERTS ("double_buffer", "double_buffer=off, on stack=megatron-fsdp also on where every layer has experts, or every second, or all "
     "but the first,", pools, PLAN_SHOW (PLAN_STACK, PLAN_DOUBLE_BUFFER)),

@@ -152,7 +152,6 @@ derived_bytes (const PlanCase *of)
   const PlanLayout *layout = &of->layout;
   const PlanLayerGraphs *graphs = &of->graphs;
   const gint64 gather = of->plan.value[PLAN_PARAM_GATHER];
-  const PlanBucket *layer = &layout->buckets[PLAN_BUCKET_LAYER];
   const PlanSizes *sizes = &graphs->sizes;
   const PlanModel part = first_part (of);
   gint64 layers[PLAN_N_LAYER_KINDS];
@@ -170,11 +169,14 @@ derived_bytes (const PlanCase *of)
   for (guint kind = 0; copies > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     bytes += (guint64)layers[kind] * copies
              * plan_dtype_bytes (sizes->weights, linear_elements (of, &graphs->of[kind]));
-  const guint64 scales = layout->by_size || lends            ? 0
-                         : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
-                         : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
-                                                             : 0;
-  return bytes + (guint64)part.layers * scales;
+  const guint64 block = gather == PLAN_PARAM_GATHER_MXFP8   ? 32
+                        : gather == PLAN_PARAM_GATHER_NVFP4 ? 16
+                                                            : 0;
+  for (PlanBucketKind kind = 0; block > 0 && !layout->by_size && kind < PLAN_BUCKET_PART; kind++)
+    if (plan_layout_quantises (kind, of->stack, &of->plan))
+      bytes += (guint64)MIN (layout->buckets[kind].units, part.layers)
+               * (2 * layout->buckets[kind].raw / block);
+  return bytes;
 }
 
 /* Whether all layers may share one buffer for a value. */

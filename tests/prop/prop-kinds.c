@@ -578,118 +578,6 @@ START_TEST (resting_moments_are_sharded_over_their_ranks)
 }
 END_TEST
 
-#define SOME_DENSE \
-  "hidden=256,ffn=640,heads=8,vocab=1000,max_seq=512,experts=16,topk=2,expert_ffn=192,"
-#define SOME_LATENT \
-  "family=deepseek_v3," SOME_DENSE "kv_heads=8,head_dim=96,q_lora=128,kv_lora=64,nope_dim=64," \
-  "rope_dim=32,v_dim=96,shared_ffn=128,"
-
-/* Models of which some layers have no experts, or all have. */
-static const char *const gathered[]
-    = { SOME_LATENT "layers=7,dense_layers=3,mtp=0", SOME_LATENT "layers=4,dense_layers=1,mtp=1",
-        "family=qwen3_moe," SOME_DENSE "kv_heads=2,head_dim=64,layers=6,moe_every=2,"
-        "shared_ffn=128,shared_gate=on",
-        "family=qwen3_moe," SOME_DENSE "kv_heads=4,head_dim=64,layers=5" };
-
-/* Elements of a layer: in products' weights, or in all else but its experts. */
-static double
-elements_of_layer (const PlanModel *m, gboolean has_experts, gboolean in_products)
-{
-  const gint64 h = m->hidden, wide = m->heads * m->head_dim;
-  const gint64 attention
-      = m->kv_lora > 0 ? h * m->q_lora + m->q_lora * wide + h * (m->kv_lora + m->rope_dim)
-                             + m->heads * (m->kv_lora * (m->nope_dim + m->v_dim) + m->v_dim * h)
-                       : h * (2 * wide + 2 * m->kv_heads * m->head_dim);
-  const gint64 norms = 2 * h + (m->kv_lora > 0 ? m->q_lora + m->kv_lora : 2 * m->head_dim);
-  const gint64 router = (m->experts + (m->shared_gate ? 1 : 0)) * h;
-  return (double)(in_products ? attention + 3 * h * (has_experts ? m->shared_ffn : m->ffn)
-                              : norms + (has_experts ? router : 0));
-}
-
-/* What a rank gathers of a kind of bucket for a pass: the elements of a model's layers, and padding
- * of less than a chunk for each rank and tensor. */
-static void
-check_gathered (const TestCase *c, const char *kind, PlanDtype dtype, double raw, double padding)
-{
-  g_autofree char *name = g_strconcat ("weights.", kind, NULL);
-  g_autofree char *own = g_strconcat ("shard.", kind, NULL);
-  const gint64 *value = c->of->plan.value;
-  const double passes = 2 * (double)value[PLAN_GBS] / (double)plan_cluster_devices (c->cluster);
-  PlanCursor cursor;
-  double sum = 0, kept = 0, ranks = 1;
-  plan_cursor_start (&cursor, c->schedule, PLAN_SECTION_STEP);
-  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    {
-      const gint32 out
-          = op->kind == PLAN_OP_ALL_GATHER ? op->refs[PLAN_REF_ALL_GATHER_out].array : -1;
-      if (out < 0 || strcmp (plan_schedule_buffer (c->schedule, (guint)out)->name, name) != 0)
-        continue;
-      ck_assert_int_eq (plan_schedule_buffer (c->schedule, (guint)out)->dtype, dtype);
-      ranks = plan_schedule_group (c->schedule, (guint)op->group)->size;
-      sum += (double)op->dims[PLAN_DIM_ALL_GATHER_count] * ranks;
-    }
-  plan_cursor_start (&cursor, c->schedule, PLAN_SECTION_SETUP);
-  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    if (op->kind == PLAN_OP_ALLOC)
-      {
-        const PlanBuffer *buffer = plan_schedule_buffer (c->schedule, (guint)op->refs[0].array);
-        kept += strcmp (buffer->name, own) == 0 ? ranks * (double)buffer->elements : 0;
-      }
-  ck_assert_msg (sum >= passes * raw && sum <= passes * (raw + padding * (ranks + 16)),
-                 "%s: %.0f elements, not %.0f passes of %.0f", kind, sum, passes, raw);
-  ck_assert_double_eq (kept * passes, sum);
-}
-
-/* With weights gathered in fp8, those of products travel in eight bits, experts among the ranks
- * that hold the same, and norms, routers and gates as activations are; layers with and without
- * experts in buckets of their own. Each rank keeps its shards and quantises those of products
- * alone. */
-START_TEST (weights_are_gathered_in_their_formats)
-{
-  static const gint64 eps[] = { 1, 2, 8, 16 };
-  static const char *const computes[] = { "fp8-tensorwise", "fp8-blockwise" };
-  const gint64 ep = eps[_i / 4 % 4];
-  TestCase c = { .model = plan_model_new (gathered[_i % 4], NULL),
-                 .cluster = plan_cluster_new ("dgx-h100:2", NULL) };
-  g_autofree char *words = g_strdup_printf (
-      "stack=megatron-fsdp gbs=32 mbs=1 seq=128 comm_unit=1 param_gather=fp8 ep=%d compute=%s",
-      (int)ep, computes[_i / 16]);
-  c.of = test_case (c.model, c.cluster, words);
-  c.schedule = test_lower (c.of, 0);
-  const double moe = (double)count_moe (c.model);
-  const double dense = (double)(c.model->layers + c.model->mtp) - moe;
-  const double products = moe * elements_of_layer (c.model, TRUE, TRUE);
-  const double without = dense * elements_of_layer (c.model, FALSE, TRUE);
-  const double experts
-      = moe * (double)(c.model->experts / ep * 3 * c.model->hidden * c.model->expert_ffn);
-  const double chunk = 3840; /* a multiple of all rows' lengths */
-  check_gathered (&c, "layer", PLAN_DTYPE_E4M3, products, moe * chunk);
-  check_gathered (&c, "plain", PLAN_DTYPE_BF16, moe * elements_of_layer (c.model, TRUE, FALSE),
-                  moe * 256);
-  if (ep < 16)
-    check_gathered (&c, "experts", PLAN_DTYPE_E4M3, experts, moe * 768);
-  if (dense > 0)
-    {
-      check_gathered (&c, "dense", PLAN_DTYPE_E4M3, without, dense * chunk);
-      check_gathered (&c, "dense_plain", PLAN_DTYPE_BF16,
-                      dense * elements_of_layer (c.model, FALSE, FALSE), dense);
-    }
-  PlanCursor cursor;
-  double turned = 0, quantised = 0;
-  plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
-  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    {
-      turned += op->kind == PLAN_OP_TRANSPOSE ? (double)(op->dims[0] * op->dims[1]) : 0;
-      quantised += op->kind == PLAN_OP_PARAM_QUANTIZE ? (double)op->dims[0] : 0;
-    }
-  ck_assert_double_eq (turned, 2 * 2 * (products + without + experts));
-  const double share = (products + without) / 16 + experts / MAX (16 / (double)ep, 1);
-  ck_assert_double_ge (quantised, share);
-  ck_assert_double_le (quantised, share + (moe + dense) * 4 * chunk);
-  test_case_clear (&c);
-}
-END_TEST
-
 /* The `keys` dimension that a layer's attention must have: twice the tokens that a query sees on
  * average, less one since a token counts itself half; counted token by token. */
 static double
@@ -789,7 +677,6 @@ main (void)
   tcase_add_loop_test (tcase, experts_go_one_by_one, 0, G_N_ELEMENTS (one_by_one));
   tcase_add_loop_test (tcase, shared_experts_go_beside_rows, 0, G_N_ELEMENTS (shared));
   test_add_share (tcase, resting_moments_are_sharded_over_their_ranks, 200);
-  tcase_add_loop_test (tcase, weights_are_gathered_in_their_formats, 0, 32);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
   tcase_add_test (tcase, flops_of_chunks);
   suite_add_tcase (suite, tcase);

@@ -27,6 +27,8 @@ static const struct
   { LATENT "layers=7,dense_layers=3,mtp=0", "", FALSE },
   { LATENT "layers=7,dense_layers=3,mtp=0", "compute=fp8-tensorwise param_gather=fp8", FALSE },
   { LATENT "layers=7,dense_layers=3,mtp=1", "ep=4 nccl_ub=on", FALSE },
+  { LATENT "layers=7,dense_layers=2,mtp=0", "ep=4 compute=mxfp8 param_gather=mxfp8", FALSE },
+  { LATENT "layers=7,dense_layers=4,mtp=0", "ep=4 compute=mxfp8 param_gather=mxfp8", TRUE },
   { LATENT "layers=7,dense_layers=4,mtp=0", "", TRUE },
   { LATENT "layers=6,dense_layers=3,mtp=0", "ep=2", TRUE }, /* the first of equally many */
   { LATENT "layers=6,dense_layers=3,mtp=1", "ep=2", FALSE },
@@ -64,27 +66,41 @@ count_units (const PlanModel *m, gboolean is_dense)
   return is_dense ? (guint)(m->layers + m->mtp) - moe : moe;
 }
 
+/* What is gathered of one copy of the weights: it has two sets of buffers that stay, or one for
+ * each gather. */
+static void
+check_copy (const TestCase *c, const char *copy, const char *kind, guint units, guint passes,
+            gboolean is_pooled)
+{
+  g_autofree char *name = g_strconcat (copy, ".", kind, NULL);
+  const gboolean gathers = c->of->plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  guint64 elements = 0;
+  for (guint i = 0; i < plan_schedule_n_buffers (c->schedule); i++)
+    if (strcmp (plan_schedule_buffer (c->schedule, i)->name, name) == 0)
+      elements = plan_schedule_buffer (c->schedule, i)->elements;
+  ck_assert_uint_eq (gathered_into (c->schedule, name),
+                     elements * units * (gathers ? passes * MICRO_BATCHES : 1));
+  if (!gathers || elements == 0)
+    return;
+  ck_assert_uint_eq (count_taken (c, PLAN_SECTION_SETUP, copy, kind), is_pooled ? 2 : 0);
+  ck_assert_uint_eq (count_taken (c, PLAN_SECTION_STEP, copy, kind),
+                     is_pooled ? 0 : units * passes * MICRO_BATCHES);
+}
+
 static void
 check_kind (const TestCase *c, const char *kind, guint units, gboolean is_pooled)
 {
-  const gboolean gathers = c->of->plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
-  g_autofree char *weights = g_strconcat ("weights.", kind, NULL);
-  const guint64 whole = gathered_into (c->schedule, weights);
-  guint64 elements = 0;
-  for (guint i = 0; i < plan_schedule_n_buffers (c->schedule); i++)
-    if (strcmp (plan_schedule_buffer (c->schedule, i)->name, weights) == 0)
-      elements = plan_schedule_buffer (c->schedule, i)->elements;
-  if (elements == 0)
-    return; /* no weights of such a model are quantised */
-  ck_assert_uint_eq (whole, elements * units * (gathers ? 2 * MICRO_BATCHES : 1));
+  const gint64 gather = c->of->plan.value[PLAN_PARAM_GATHER];
+  const gboolean is_plain = g_str_has_suffix (kind, "plain");
+  const gboolean has_columns = gather == PLAN_PARAM_GATHER_MXFP8 && !is_plain;
+  if (is_plain && gather == PLAN_PARAM_GATHER_COMPUTE)
+    return;
+  check_copy (c, "weights", kind, units, has_columns ? 1 : 2, is_pooled);
+  if (has_columns)
+    check_copy (c, "columns", kind, units, 1, is_pooled);
   ck_assert_uint_eq (count_taken (c, PLAN_SECTION_SETUP, "bucket", kind), is_pooled ? 2 : 0);
   ck_assert_uint_eq (count_taken (c, PLAN_SECTION_STEP, "bucket", kind),
                      is_pooled ? 0 : units * MICRO_BATCHES);
-  if (!gathers)
-    return;
-  ck_assert_uint_eq (count_taken (c, PLAN_SECTION_SETUP, "weights", kind), is_pooled ? 2 : 0);
-  ck_assert_uint_eq (count_taken (c, PLAN_SECTION_STEP, "weights", kind),
-                     is_pooled ? 0 : units * 2 * MICRO_BATCHES);
 }
 
 START_TEST (pools_serve_the_most_units_that_are_alike)
@@ -92,7 +108,8 @@ START_TEST (pools_serve_the_most_units_that_are_alike)
   TestCase c;
   g_autofree char *settings = g_strconcat (SETTINGS, rows[_i].settings, NULL);
   g_autofree char *trimmed = g_strdup (g_strchomp (settings));
-  test_case_init (&c, rows[_i].model, "dgx-h100:2", trimmed);
+  test_case_init (&c, rows[_i].model, strstr (trimmed, "mxfp8") ? "dgx-b200:2" : "dgx-h100:2",
+                  trimmed);
   g_autoptr (GError) error = NULL;
   ck_assert_msg (plan_schedule_check (c.schedule, &error), "%s", error ? error->message : "");
   const guint moe = count_units (c.model, FALSE), dense = count_units (c.model, TRUE);
