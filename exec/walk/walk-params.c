@@ -260,6 +260,19 @@ shard_of (const ExecWalk *self, PlanBucketKind kind, gint64 layer)
   return NULL;
 }
 
+/* Number of units of a kind of bucket before a layer's. */
+static guint64
+units_before (const ExecWalk *self, PlanBucketKind kind, gint64 layer)
+{
+  guint64 n = 0;
+  for (guint i = 0; i < self->shards->len; i++)
+    {
+      const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
+      n += shard->kind == kind && shard->unit < layer;
+    }
+  return n;
+}
+
 /* Whether an operand has numbers per parameter (magnitudes, scales), rather than per element. */
 static gboolean
 is_of_magnitudes (PlanOpKind kind, guint operand)
@@ -293,7 +306,9 @@ place_of (const ExecWalk *self, const OnShard *on, guint operand, guint number, 
     return plan_quantizer_of (self->of->model, param_of (self, on->kind, number).role,
                               PLAN_QUANTIZER_WEIGHT);
   if (operand == amax)
-    return (guint64)on->layer * magnitudes_of (self, on->kind, n_params (self, on->kind)) + first;
+    return units_before (self, on->kind, on->layer)
+               * magnitudes_of (self, on->kind, n_params (self, on->kind))
+           + first;
   return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
 }
 

@@ -347,8 +347,7 @@ declare_quantising (PlanLower *self, PlanBucketKind kind)
   const PlanBucket *bucket = &self->layout.buckets[kind];
   const gboolean blockwise = IS (self, COMPUTE, FP8_BLOCKWISE);
   const gboolean mx = IS (self, PARAM_GATHER, MXFP8), nv = IS (self, PARAM_GATHER, NVFP4);
-  const guint64 block = mx ? 32 : 16;
-  const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
+  const guint64 block = mx ? 32 : 16, limit = G_GUINT64_CONSTANT (5) << 30;
   *q = (PlanLowerQuantised){ -1, -1, -1, -1, 0 };
   if (!plan_layout_quantises (kind, self->stack, self->plan) || units == 0)
     return;

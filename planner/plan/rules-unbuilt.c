@@ -208,16 +208,6 @@ computes_experts (const PlanFacts *f)
          || (is_quantised && !is_stack (f, PLAN_STACK_FSDP2));
 }
 
-/* Whether it is not modelled how weights of experts are gathered so. */
-static gboolean
-gathers_otherwise (const PlanFacts *f)
-{
-  const gboolean is_known = IS (f, PARAM_GATHER, MXFP8) || IS (f, PARAM_GATHER, FP8);
-  return !IS (f, PARAM_GATHER, COMPUTE) && !is_stack (f, PLAN_STACK_NATIVE)
-         && !(is_known
-              && (is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_MEGATRON_FSDP)));
-}
-
 /* Whether buffers are pooled otherwise than in Megatron-FSDP's FixedPoolAllocator, for the most
  * layers that are alike (plan_layout_is_pooled). These must follow at equal distances. */
 static gboolean
@@ -257,7 +247,6 @@ keeps_waits (const PlanFacts *f)
     return has_experts (f) && (condition); \
   }
 EXPERTS_OTHERWISE (computes, !computes_experts (f))
-EXPERTS_OTHERWISE (gathers, gathers_otherwise (f))
 EXPERTS_OTHERWISE (pools, pools_otherwise (f))
 EXPERTS_OTHERWISE (overlaps, overlaps_products (f))
 EXPERTS_OTHERWISE (graphs, keeps_waits (f))
@@ -483,8 +472,6 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED }, does##_experts_otherwise, PLAN_ADD_NAME, __VA_ARGS__ }
   OF_EXPERTS ("compute", "compute=bf16, on Megatron's stacks and stack=native also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also "
     "fp32, nvfp4 and fp8-delayed,", computes, PLAN_SHOW (PLAN_STACK, PLAN_COMPUTE), PLAN_OF_BLOCKS),
-  OF_EXPERTS ("param_gather", "param_gather=compute, on stack=native also any other, on Megatron's stacks also fp8 and mxfp8,",
-    gathers, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER), PLAN_OF_BLOCKS),
   OF_EXPERTS ("double_buffer", "double_buffer=off, on stack=megatron-fsdp also on where every layer has experts, or every second, or all "
     "but the first,", pools, PLAN_SHOW (PLAN_STACK, PLAN_DOUBLE_BUFFER)),
   OF_EXPERTS ("tp_overlap", "tp_overlap=none, on Megatron's stacks also ub without shared experts and latent attention,", overlaps,

@@ -114,7 +114,7 @@ take_scales_apart (Case *c)
   must ((int)cudaMemcpy (c->scales, c->memory[2] + c->count[2], bytes, cudaMemcpyDeviceToDevice));
   must ((int)cudaDeviceSynchronize ());
   c->args.dtype[2] = PLAN_DTYPE_E4M3;
-  c->args.blocks[2] = (ExecBlocks){ c->scales, PLAN_DTYPE_FP8_128X128, FALSE };
+  c->args.blocks[2] = (ExecBlocks){ .scales = c->scales, .format = PLAN_DTYPE_FP8_128X128 };
 }
 
 static void

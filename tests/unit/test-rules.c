@@ -321,8 +321,6 @@ static const struct
   { "not-built-yet-model-parts", "mixtral-8x7b,post_norms=on", "gbs=64" },
   { "not-built-yet-shared-gate", "qwen2-57b-a14b", "gbs=64 stack=fsdp2" },
   { "not-built-yet-compute-of-experts", "mixtral-8x7b", "gbs=64 compute=fp8-delayed" },
-  { "not-built-yet-param_gather-of-experts", "deepseek-v3,mtp=0",
-    "gbs=64 stack=native compute=fp8-tensorwise param_gather=fp8" },
   { "not-built-yet-double_buffer-of-experts", "deepseek-v3", "gbs=64 double_buffer=max_pool" },
   { "not-built-yet-double_buffer-of-experts", "qwen3-30b-a3b,moe_every=2,dense_layers=1",
     "gbs=64 double_buffer=on" },
