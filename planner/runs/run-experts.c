@@ -228,6 +228,7 @@ plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
   if (!dispatcher || !is_flex || backend)
     return TRUE;
   /* HybridEP and DeepEP do not overlap shared experts (flex_dispatcher_backend.py). */
-  self->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_OFF;
+  if (!g_str_equal (dispatcher, "alltoall"))
+    self->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_OFF;
   return plan_set (&self->plan, "moe_dispatcher", dispatcher, error);
 }
