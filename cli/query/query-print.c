@@ -227,6 +227,8 @@ print_overlapped (const AdviseQuery *self)
     }
   else
     g_string_append (text, "none is faster than the first and fits");
+  if (with->score.time_ns > 0)
+    g_string_append (text, "; where it was measured it saved less than is predicted");
   g_string_append (text, "; --only ep_overlap=off,on searches all plans with it");
   cli_print_row ("tried", text->str);
 }

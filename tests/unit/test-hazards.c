@@ -130,6 +130,8 @@ static const struct
   { QWEN, "tokens-are-waited-for: ", "gbs=8 ep=8 stack=megatron strategy=optim ep_overlap=on",
     FALSE },
   { QWEN, "tokens-are-waited-for: ", "gbs=8 ep=4 etp=2", TRUE },
+  { QWEN, "overlap-saves-less: ", "gbs=16 ep=4 ep_overlap=on", TRUE },
+  { QWEN, "overlap-saves-less: ", "gbs=16 ep=4", FALSE },
   { QWEN, "weights-come-late: ", "gbs=16 ep=4 ep_overlap=on", TRUE },
   { QWEN, "weights-come-late: ", "gbs=8 ep=4 ep_overlap=on", FALSE },
   { QWEN, "weights-come-late: ", "gbs=16 ep=4 ep_overlap=on strategy=optim_grads", FALSE },
