@@ -195,6 +195,15 @@ each_by_size (PlanLower *self, Visit visit)
     }
 }
 
+/* Whether a layer is one of those with a kind of bucket: of a main kind, also where there is no
+ * such bucket, as all of these layers' products are experts' and are gathered quantised. */
+static gboolean
+is_of (const PlanLower *self, PlanBucketKind kind, gint64 layer)
+{
+  return plan_bucket_is_main (kind) ? main_bucket (self, layer) == kind
+                                    : plan_lower_holds (self, kind, PLAN_NO_UNIT, (gint32)layer);
+}
+
 /* Begins a repeat of the layers from `first` up to `end` that have a kind of bucket, which the
  * first one does, as far as they follow at equal distances. Sets `out_last` to the last of them. */
 static PlanLowerUnit
@@ -202,7 +211,7 @@ begin_alike (PlanLower *self, PlanBucketKind kind, gint64 first, gint64 end, gin
 {
   gint64 count = 1, last = first, step = 0;
   for (gint64 layer = first + 1; layer < end; layer++)
-    if (plan_lower_holds (self, kind, PLAN_NO_UNIT, (gint32)layer))
+    if (is_of (self, kind, layer))
       {
         if (step == 0)
           step = layer - first;
@@ -222,7 +231,7 @@ each_layer (PlanLower *self, const PlanStage *part, PlanBucketKind main, Visit v
   const gint64 end = part->first + part->layers;
   for (gint64 first = part->first; first < end; first++)
     {
-      if (!plan_lower_holds (self, main, PLAN_NO_UNIT, (gint32)first))
+      if (!is_of (self, main, first))
         continue;
       const PlanLowerUnit unit = begin_alike (self, main, first, end, &first);
       for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)

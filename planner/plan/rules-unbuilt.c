@@ -298,11 +298,11 @@ computes_block_otherwise (const PlanFacts *f)
   const gboolean is_known = IS (f, COMPUTE, BF16) || IS (f, COMPUTE, FP8_TENSORWISE)
                             || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
   return (f->model->delta.attn_every > 0 || f->model->attn_gate)
-         && (!is_known || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, TP_OVERLAP, NONE)
-             || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN) || !IS (f, EP_OVERLAP, OFF)
-             || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
-             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
-             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
+         && (!is_known || !IS (f, TP_OVERLAP, NONE) || !IS (f, CUDA_GRAPH, OFF)
+             || !IS (f, TASK, TRAIN) || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF)
+             || f->value[PLAN_CP] > 1 || f->value[PLAN_DOC_TOKENS] > 0
+             || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0);
 }
 
 /* Layers by a pattern: our own runtime has no kernels of state spaces, and how torchtitan or
@@ -324,10 +324,8 @@ computes_pattern_otherwise (const PlanFacts *f)
   const gboolean is_known = IS (f, COMPUTE, BF16) || IS (f, COMPUTE, FP8_DELAYED)
                             || IS (f, COMPUTE, FP8_TENSORWISE) || IS (f, COMPUTE, FP8_BLOCKWISE)
                             || IS (f, COMPUTE, MXFP8);
-  const gboolean gathers = IS (f, PARAM_GATHER, COMPUTE)
-                           || (IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON));
   return *f->model->pattern.of
-         && (!is_known || !gathers || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
+         && (!is_known || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
              || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN) || !IS (f, EP_OVERLAP, OFF)
              || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1 || f->value[PLAN_VPP] > 1
              || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
@@ -390,20 +388,20 @@ static const PlanRuleEntry rules[] = {
       "(dense_layers=0, moe_every=1) are planned by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_delta_of_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-with-delta", "models with linear attention (attn_every) or a gate on attention's output (attn_gate) are modelled with "
-      "compute=bf16, fp8-tensorwise, fp8-blockwise and mxfp8, param_gather=compute, cp=1, doc_tokens=0, deterministic=off, double_buffer=off, "
+      "compute=bf16, fp8-tensorwise, fp8-blockwise and mxfp8, cp=1, doc_tokens=0, deterministic=off, double_buffer=off, "
       "tp_overlap=none, cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     computes_delta_otherwise, PLAN_ADD_NAME,
-    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP,
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_CP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP,
       PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_BREAKS_BLOCKS (computes_block_otherwise) },
   { { "not-built-yet-pattern", "models whose layers follow a pattern, with state spaces (Mamba-2) among them, are planned for "
       "stack=megatron-fsdp and stack=megatron by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_pattern_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
   { { "not-built-yet-with-pattern", "models whose layers follow a pattern are modelled with compute=bf16, fp8-delayed, fp8-tensorwise, "
-      "fp8-blockwise and mxfp8, param_gather=compute (on stack=megatron also mxfp8), cp=1, vpp=1, doc_tokens=0, deterministic=off, double_buffer=off, tp_overlap=none, "
+      "fp8-blockwise and mxfp8, cp=1, vpp=1, doc_tokens=0, deterministic=off, double_buffer=off, tp_overlap=none, "
       "cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     computes_pattern_otherwise, PLAN_ADD_NAME,
-    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_CP, PLAN_VPP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER,
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_CP, PLAN_VPP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER,
       PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
   { { "not-built-yet-expert_hidden", "experts that read and make another width than the model's (expert_hidden) are planned for "
       "stack=megatron-fsdp and stack=megatron with ep_overlap=off by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },

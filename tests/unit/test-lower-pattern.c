@@ -30,6 +30,57 @@ START_TEST (layers_run_these_ops)
 }
 END_TEST
 
+static const PlanBuffer *
+buffer_named (const TestCase *c, const char *name)
+{
+  for (guint i = 0; i < plan_schedule_n_buffers (c->schedule); i++)
+    if (strcmp (plan_schedule_buffer (c->schedule, i)->name, name) == 0)
+      return plan_schedule_buffer (c->schedule, i);
+  ck_abort_msg ("no %s", name);
+}
+
+/* Nemotron 3 Nano, weights gathered in eight bits: of each kind of layer the matrices of products,
+ * and in another bucket all that is neither, in bf16. */
+START_TEST (weights_are_gathered_in_their_formats)
+{
+  TestCase c;
+  test_case_init (&c, "nemotron-3-nano-30b-a3b", "dgx-h100:1",
+                  "gbs=8 mbs=1 seq=1024 ep=8 compute=fp8-tensorwise param_gather=fp8");
+  const PlanModel *m = c.model;
+  const gint64 h = m->hidden, inner = m->ssm.heads * m->ssm.head_dim, heads = m->ssm.heads;
+  const gint64 turned = inner + 2 * m->ssm.groups * m->ssm.state;
+  const gint64 wide = m->heads * m->head_dim, keys = m->kv_heads * m->head_dim;
+  const gint64 common = 172032; /* least multiple of rows of 2688 and 4096 elements */
+  const struct
+  {
+    const char *kind;
+    gint64 products, others;
+  } expected[] = {
+    { "recurrent", (inner + turned + heads) * h + inner * h,
+      (m->ssm.conv + 1) * turned + 3 * heads + inner + h },
+    { "attention", (wide + 2 * keys) * h + wide * h, h },
+    { "layer", 2 * m->shared_ffn * h, (m->experts + 1) * h },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (expected); i++)
+    for (guint is_plain = 0; is_plain < 2; is_plain++)
+      {
+        const gboolean is_layer = g_str_equal (expected[i].kind, "layer");
+        g_autofree char *name = is_plain && is_layer ? g_strdup ("weights.plain")
+                                                     : g_strconcat ("weights.", expected[i].kind,
+                                                                    is_plain ? "_plain" : "", NULL);
+        const PlanBuffer *buffer = buffer_named (&c, name);
+        const gint64 raw = is_plain ? expected[i].others : expected[i].products;
+        ck_assert_int_eq (buffer->dtype, is_plain ? PLAN_DTYPE_BF16 : PLAN_DTYPE_E4M3);
+        /* Each of eight ranks has whole rows of all lengths. */
+        ck_assert_msg ((gint64)buffer->elements >= raw
+                           && (gint64)buffer->elements < raw + 8 * common,
+                       "%s: %" G_GUINT64_FORMAT " elements, not %" G_GINT64_FORMAT, name,
+                       buffer->elements, raw);
+      }
+  test_case_clear (&c);
+}
+END_TEST
+
 /* Experts that read fewer columns have a product before tokens are sorted and one behind their sum,
  * each with the weight gradient that a product has; shared experts read all columns
  * (moe_layer.py, preprocess and postprocess). */
@@ -193,6 +244,7 @@ main (void)
   Suite *suite = suite_create ("lower-pattern");
   TCase *tcase = tcase_create ("lower-pattern");
   tcase_add_test (tcase, layers_run_these_ops);
+  tcase_add_test (tcase, weights_are_gathered_in_their_formats);
   tcase_add_test (tcase, narrow_experts_run_these_ops);
   tcase_add_test (tcase, narrow_experts_keep_narrow_rows);
   tcase_add_test (tcase, keeps_what_backward_passes_read);

@@ -372,8 +372,6 @@ static const struct
   { "not-built-yet-pattern", "nemotron-h-8b", "gbs=64 stack=fsdp2" },
   { "not-built-yet-pattern", "nemotron-h-8b", "gbs=64 stack=fsdp1" },
   { "not-built-yet-with-pattern", "nemotron-h-8b", "gbs=64 cp=2" },
-  { "not-built-yet-with-pattern", "nemotron-h-8b",
-    "gbs=64 compute=fp8-tensorwise param_gather=fp8" },
   { "not-built-yet-with-pattern", "nemotron-h-8b", "gbs=64 compute=fp16" },
   { "not-built-yet-with-pattern", "nemotron-h-8b", "gbs=64 doc_tokens=64" },
   { "not-built-yet-with-pattern", "nemotron-h-8b", "gbs=64 deterministic=on ce_fusion=off" },
