@@ -56,9 +56,10 @@ add_common_keys (PlanLayerBuilder *b)
   return PLAN_VALUE_KEYS_COMMON;
 }
 
-/* Adds what makes queries of the norm's output `norm`, or of what is `kept` of it: by a latent
- * vector, or at once, for which ranks that split heads gather it. Our own kernels gather it before
- * it is quantised, so that it has one scale on all ranks. */
+/* Adds the queries' products: down to a latent vector and up from it; or, without one, a single
+ * product, for which ranks that split heads gather the norm's output. Our own kernels gather it
+ * before they quantise it, so that all ranks have one scale. `norm` is the input of products,
+ * `kept` that of weight gradients. */
 static void
 add_queries (PlanLayerBuilder *b, const PlanValueId *x, PlanValueId norm, PlanValueId kept)
 {

@@ -329,9 +329,9 @@ set_residence (Builder *b, gint64 unit, PlanPiece piece, Residence state)
   b->residence[unit * PLAN_N_PIECES + piece] = state;
 }
 
-/* What the backward pass reads in place of a piece, if there are copies along columns. */
+/* The copy along columns of a piece of quantised weights; any other piece itself. */
 static PlanPiece
-turned (PlanPiece piece)
+columns_of (PlanPiece piece)
 {
   return piece == PLAN_PIECE_ROWS      ? PLAN_PIECE_COLUMNS
          : piece == PLAN_PIECE_EXPERTS ? PLAN_PIECE_EXPERT_COLUMNS
@@ -345,7 +345,7 @@ pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out
   const Reads *reads = reads_of (b, unit);
   const gboolean columns = is_backward && b->lower->policy.gathers_columns;
   for (guint i = 0; i < reads->n; i++)
-    out_pieces[i] = columns ? turned (reads->pieces[i]) : reads->pieces[i];
+    out_pieces[i] = columns ? columns_of (reads->pieces[i]) : reads->pieces[i];
   return reads->n;
 }
 
@@ -530,8 +530,9 @@ replay (Builder *b, gint64 unit)
     set_residence (b, unit, pieces[i], FLAGGED);
 }
 
-/* Whether a layer's recompute reads a piece: where modules gather what they read by hooks of their
- * own (fine_grained), experts only where it runs a product of theirs. */
+/* Whether recompute of a layer reads a piece. Modules have hooks of their own that gather weights
+ * (Megatron-FSDP's fine_grained), so experts are read only where one of their products runs again.
+ */
 static gboolean
 reads_again (const Builder *b, PlanPiece piece, PlanLowerKeep keep)
 {
@@ -542,8 +543,8 @@ reads_again (const Builder *b, PlanPiece piece, PlanLowerKeep keep)
   return reads;
 }
 
-/* Recompute reads weights that are quantised along rows: where the backward pass has a copy along
- * columns, no op runs beside the gather of the rows. */
+/* Gathers and awaits the rows that recompute reads, where the backward pass itself reads copies
+ * along columns. No op runs beside these gathers. */
 static void
 request_rows (Builder *b, gint64 unit, PlanLowerKeep keep)
 {
@@ -567,7 +568,7 @@ request_rows (Builder *b, gint64 unit, PlanLowerKeep keep)
       add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
 }
 
-/* The backward pass of one unit; `keep` says what it recomputes. */
+/* One unit's backward pass, with its gathers and reductions; `keep` lists nodes to recompute. */
 static void
 turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
 {

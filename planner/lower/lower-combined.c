@@ -42,7 +42,7 @@ enum
   N_WAYS
 };
 
-/* What is gathered of a layer's weights by itself: all but experts, or experts. */
+/* The shares of a layer's weights that modules gather separately: experts, and all others. */
 typedef enum
 {
   MAIN,
@@ -207,8 +207,9 @@ drop_share (PlanLowerPair *self, gint64 number)
   self->shares[number].is_awaited = FALSE;
 }
 
-/* Drops what is marked, and gathers what is wanted in the order of layers, whatever the pass. What
- * is done once per step is done until a backward pass is over (`microbatch_count`). */
+/* Frees marked shares, then gathers wanted ones, by ascending layers in both passes. Work that is
+ * due once per step goes with the first micro batch, which lasts until its backward pass is over
+ * (Megatron-FSDP's `microbatch_count` counts backward passes). */
 static void
 gather_wanted (PlanLowerPair *self)
 {
