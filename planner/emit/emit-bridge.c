@@ -153,6 +153,8 @@ append_imports (GString *text, const PlanEmitSubject *subject)
     g_string_append (text, "from megatron.core.activations import squared_relu\n");
   if (a == PLAN_ACTIVATION_QUICK_GELU)
     g_string_append (text, "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n");
+  if (*subject->of->model->pattern.of)
+    g_string_append (text, "from megatron.core.transformer.enums import AttnBackend\n");
 }
 
 /* Adds the activation. The fused gelu is the tanh form. */
@@ -295,6 +297,7 @@ append_pattern (GString *text, const PlanModel *m)
     g_string_append_printf (
         text,
         "        hybrid_layer_pattern=\"%s\",\n        is_hybrid_model=True,\n"
+        "        mtp_num_layers=None,\n        attention_backend=AttnBackend.auto,\n"
         "        mamba_num_heads=" INT ",\n        mamba_head_dim=" INT
         ",\n        mamba_num_groups=" INT ",\n        mamba_state_dim=" INT ",\n",
         m->pattern.of, m->ssm.heads, m->ssm.head_dim, m->ssm.groups, m->ssm.state);

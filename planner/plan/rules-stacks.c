@@ -335,9 +335,10 @@ lacks_te_loss (const PlanFacts *f)
 }
 
 static gboolean
-deterministic_fused (const PlanFacts *f)
+deterministic_in_other_orders (const PlanFacts *f)
 {
-  return runs_megatron (f) && IS (f, DETERMINISTIC, ON) && !IS (f, CE_FUSION, OFF);
+  return runs_megatron (f) && IS (f, DETERMINISTIC, ON)
+         && !(IS (f, CE_FUSION, OFF) && IS (f, TP_OVERLAP, NONE) && IS (f, SHARP, OFF));
 }
 
 static gboolean
@@ -557,9 +558,10 @@ static const PlanRuleEntry rules[] = {
   { { "te-loss-was-megatron-s", "ce_fusion=te needs stack=megatron-fsdp or stack=megatron as it was before 2026-06-03 "
       "(stack=megatron@2026-06-02), when Megatron-LM switched it off for want of stability: use ce_fusion=on", "Megatron-LM PR #5115", PLAN_ERROR_INVALID },
     lacks_te_loss, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CE_FUSION), PLAN_OF_BLOCKS },
-  { { "deterministic-loss-is-not-fused", "deterministic=on on stack=megatron-fsdp and stack=megatron needs ce_fusion=off",
-      "Megatron-LM determinism.py", PLAN_ERROR_INVALID },
-    deterministic_fused, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DETERMINISTIC, PLAN_CE_FUSION), PLAN_OF_BLOCKS },
+  { { "deterministic-sums-in-one-order", "deterministic=on on stack=megatron-fsdp and stack=megatron needs ce_fusion=off, "
+      "tp_overlap=none and sharp=off, as it has NCCL reduce in rings", "Megatron-LM determinism.py", PLAN_ERROR_INVALID },
+    deterministic_in_other_orders, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DETERMINISTIC, PLAN_CE_FUSION, PLAN_TP_OVERLAP, PLAN_SHARP),
+    PLAN_OF_BLOCKS },
   { { "last-layer-stays", "offload_layers on stack=megatron-fsdp and stack=megatron must be below the model's layers",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     offloads_every_layer, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_OFFLOAD_LAYERS), PLAN_OF_BLOCKS },

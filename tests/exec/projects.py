@@ -6,12 +6,13 @@
 
 PROJECT is megatron, bridge or torchtitan; then the folder of Megatron-LM's checkout, and of the other project's if it
 is one. For every answer of several queries, megatron parses and validates the flags, makes the model's configuration
-and, once for each model, builds it without Transformer Engine on one rank; bridge runs the configuration's file and all
-that its pretrain() does to a configuration before it starts, and compares its model, its optimizer and how it shards
-with what Megatron-LM makes of the flags for the same answer; torchtitan runs the file, has the trainer's configuration
-change the model's, and builds the model. A model that is built must have as many parameters as fsdplan counts. Needs
-PyTorch and what the projects import, but no GPU: Transformer Engine and other libraries for GPUs are replaced by empty
-classes, and the GPU by one that is only described."""
+and, once for each model, builds it without Transformer Engine on one rank (but not linear attention and patterns of
+layers, which need it); bridge runs the configuration's file and all that its pretrain() does to a configuration before
+it starts, and compares its model, its optimizer and how it shards with what Megatron-LM makes of the flags for the same
+answer; torchtitan runs the file, has the trainer's configuration change the model's, and builds the model. A model that
+is built must have as many parameters as fsdplan counts. Needs PyTorch and what the projects import, but no GPU:
+Transformer Engine and other libraries for GPUs are replaced by empty classes, and the GPU by one that is only
+described."""
 import contextlib
 import dataclasses
 import functools
@@ -33,7 +34,7 @@ import typing
 import warnings
 
 import torch
-from torch.testing._internal.distributed.fake_pg import FakeStore
+import torch.testing._internal.distributed.fake_pg  # the backend "fake"
 
 warnings.simplefilter("ignore")
 typing.override = getattr(typing, "override", lambda f: f)  # before Python 3.12
@@ -45,6 +46,9 @@ EXPERTS = ["qwen3-30b-a3b dgx-h100:2 --gbs 256", "mixtral-8x7b dgx-h100:4 --gbs 
 OF_MEGATRON = ["gpt-oss-120b dgx-h100:8 --gbs 256", "deepseek-v3 dgx-h100:32 --gbs 1024",
                "llama4-maverick dgx-h100:32 --gbs 1024 --seq 8192 --only ep=128",
                "llama4-scout,qk_l2_norm=all dgx-h100:16 --gbs 256 --seq 8192 --only ep=16",
+               "kimi-k2 dgx-h100:64 --gbs 4096", "glm-4.5 dgx-b200:16 --gbs 1024 --allow mixed,lowbit",
+               "qwen3-next-80b-a3b dgx-h100:8 --gbs 512", "qwen3.5-9b 8xh100 --gbs 64",
+               "nemotron-nano-9b-v2 8xb200 --gbs 64", "nemotron-3-super-120b-a12b dgx-h100:32 --gbs 1024",
                "qwen3-30b-a3b dgx-h100:2 --gbs 256 --allow mixed,lowbit", "llama3-8b 8xh100 --gbs 64 --allow lowbit"]
 STAGES = ["llama3-70b dgx-h100:8 --gbs 256 --only pp=4 --only vpp=1,2"]
 ASKED = {"megatron": (DENSE + EXPERTS + OF_MEGATRON, ("megatron-fsdp", "megatron"), "torchrun"),
@@ -110,7 +114,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class Device:
     """The properties of a GPU that the projects ask for."""
 
-    name, total_memory, multi_processor_count, major, minor = "described", 80 << 30, 132, 9, 0
+    name, total_memory, multi_processor_count, major, minor = "H100", 80 << 30, 132, 9, 0
 
 
 def replace_gpu():
@@ -130,7 +134,7 @@ def parsed(text):
     from megatron.training import arguments
     words = shlex.split(text, comments=True)
     os.environ.update(w.split("=", 1) for w in words[:words.index("torchrun")] if "=" in w)
-    script = next(i for i, word in enumerate(words) if word.endswith("pretrain_gpt.py"))
+    script = next(i for i, word in enumerate(words) if word.endswith(("pretrain_gpt.py", "pretrain_hybrid.py")))
     sys.argv = words[script:]
     args = arguments.parse_args()
     arguments.validate_args(args, {})
@@ -141,7 +145,8 @@ def of_megatron(text, parameters, flags):
     from megatron.training import arguments
     args = parsed(text)
     arguments.core_transformer_config_from_args(args)
-    if parameters not in BUILT:
+    of_engine_alone = args.hybrid_layer_pattern or args.experimental_attention_variant
+    if parameters not in BUILT and not of_engine_alone:
         same(built_by_megatron(args), parameters)
         BUILT.add(parameters)
 
@@ -152,7 +157,7 @@ WHOLE = {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "co
          "virtual_pipeline_model_parallel_size": None, "pipeline_model_parallel_layout": None,
          "decoder_first_pipeline_num_layers": None, "decoder_last_pipeline_num_layers": None,
          "account_for_embedding_in_pipeline_split": False, "account_for_loss_in_pipeline_split": False,
-         "mtp_num_layers": None, "transformer_impl": "local", "moe_grouped_gemm": False, "fp8": None,
+         "mtp_num_layers": None, "transformer_impl": "local", "moe_grouped_gemm": False, "fp8": None, "fp8_param": False,
          "moe_token_dispatcher_type": "allgather", "recompute_granularity": None, "recompute_modules": None,
          "tp_comm_overlap": False, "delay_wgrad_compute": False, "overlap_moe_expert_parallel_comm": False,
          "gradient_accumulation_fusion": False, "no_persist_layer_norm": True, "perform_initialization": False}
@@ -170,7 +175,7 @@ def built_by_megatron(args):
     torch.cuda.current_device = lambda: "meta"
     transformer_block.get_cpu_offload_context = lambda *args, **more: (contextlib.nullcontext(), None)
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+        torch.distributed.init_process_group("fake", store=torch.distributed.HashStore(), rank=0, world_size=1)
         parallel_state.initialize_model_parallel()
         init = DotProductAttention.__init__  # which is not for heads of two widths, as latent attention has
         DotProductAttention.__init__ = lambda self, *args, k_channels=None, v_channels=None, **more: init(
@@ -187,14 +192,15 @@ def same(made, parameters):
 
 
 # Settings that may differ: other words for the same (add_qkv_bias beside all biases, p2p unsaid, patterns of layers that
-# are all alike), those of what is not used (apex's norms, layers in bf16 beside fp8, muon, offloading, inference), those
-# of the trainer and not of the model there (random numbers, rates), and what Megatron-Bridge decides (HybridEP's
-# padding).
-UNLIKE = {"add_qkv_bias", "cp_comm_type", "moe_layer_freq", "window_attn_skip_freq", "persist_layer_norm",
-          "num_layers_at_end_in_bf16", "num_layers_at_start_in_bf16", "muon_momentum", "optimizer_offload_fraction",
-          "inference_sampling_seed", "use_cpu_initialization", "use_te_rng_tracker", "lr", "min_lr",
-          "barrier_with_L1_time", "use_custom_fsdp", "expert_tensor_parallel_num_weight_shards",
-          "tensor_parallel_num_weight_shards", "moe_hybridep_pad_uneven_dispatch_inputs"}
+# are all alike), those of what is not used (apex's norms, layers in bf16 beside fp8, softmax outside Transformer Engine,
+# muon, offloading, inference), those of the trainer and not of the model there (random numbers, rates), and what
+# Megatron-Bridge decides (HybridEP's padding, checkpoints whose layers differ).
+UNLIKE = {"add_qkv_bias", "attention_softmax_in_fp32", "barrier_with_L1_time", "cp_comm_type",
+          "expert_tensor_parallel_num_weight_shards", "hetereogenous_dist_checkpoint", "inference_sampling_seed",
+          "lr", "masked_softmax_fusion", "min_lr", "moe_hybridep_pad_uneven_dispatch_inputs", "moe_layer_freq",
+          "muon_momentum", "num_layers_at_end_in_bf16", "num_layers_at_start_in_bf16", "optimizer_offload_fraction",
+          "persist_layer_norm", "tensor_parallel_num_weight_shards", "use_cpu_initialization", "use_custom_fsdp",
+          "use_te_rng_tracker", "window_attn_skip_freq"}
 
 
 def of_bridge(text, parameters, flags):
@@ -204,6 +210,8 @@ def of_bridge(text, parameters, flags):
     runtime_config_update(config)
     args = parsed(flags)
     unused = set() if config.model.fp8 else {"fp8_recipe"}
+    unused |= {"adam_beta2"} if config.optimizer.optimizer == "sgd" else set()
+    unused |= {"apply_rope_fusion"} if config.model.position_embedding_type == "none" else set()
     unused.add("grad_reduce_in_fp32" if args.use_megatron_fsdp else "data_parallel_sharding_strategy")
     pairs = ((config.model, arguments.core_transformer_config_from_args(args)),
              (config.ddp, training.get_megatron_ddp_config(args)),
@@ -248,7 +256,7 @@ def emitted(program, project):
         what = ["--model", model, "--cluster", cluster, *rest, "--seq", "4096", "--set", f"stack={stack}"]
         parameters = json.loads(told(program, "show", "--model", model, "--format", "json"))["parameters"]
         machine = json.loads(told(program, "show", "--cluster", cluster, "--format", "json"))
-        Device.major = 10 if machine["device"].startswith("b200") else 9
+        Device.major, Device.name = (10, "B200") if machine["device"].startswith("b200") else (9, "H100")
         for answer in json.loads(told(program, "query", *what, "--format", "json"))["results"]:
             file = subprocess.run([program, "emit", "--as", form, "--plan", answer["id"]], capture_output=True, text=True)
             flags = told(program, "emit", "--as", "torchrun", "--plan", answer["id"]) if project == "bridge" else None
