@@ -484,6 +484,7 @@ golden_tests = \
   %D%/golden/emit-accelerate.test \
   %D%/golden/emit-bridge-ddp.test \
   %D%/golden/emit-bridge-latent.test \
+  %D%/golden/emit-bridge-pattern.test \
   %D%/golden/emit-bridge.test \
   %D%/golden/emit-eod.test \
   %D%/golden/emit-from-megatron.test \
