@@ -3,15 +3,16 @@
 """A release check: the projects themselves take what fsdplan emit writes for them.
 
     PYTHON tests/exec/projects.py BUILD PROJECT MEGATRON_LM [BRIDGE | TORCHTITAN]
+    PLANS=250 SEED=1 PYTHON tests/exec/projects.py ...
 
 PROJECT is megatron, bridge or torchtitan; then the folder of Megatron-LM's checkout, and of the other project's if it
-is one. For every answer of several queries, megatron parses and validates the flags, makes the model's configuration
-and, once for each model, builds it without Transformer Engine on one rank (but not linear attention and patterns of
-layers, which need it); bridge runs the configuration's file and all that its pretrain() does to a configuration before
-it starts, and compares its model, its optimizer and how it shards with what Megatron-LM makes of the flags for the same
-answer; torchtitan runs the file, has the trainer's configuration change the model's, and builds the model. A model that
-is built must have as many parameters as fsdplan counts. Needs PyTorch and what the projects import, but no GPU:
-Transformer Engine and other libraries for GPUs are replaced by empty classes, and the GPU by one that is only
+is one. For every answer of several queries, and with PLANS for so many plans that are chosen at random, megatron parses
+and validates the flags, makes the model's configuration and, once for each model, builds it without Transformer Engine
+on one rank, if it can be; bridge runs the configuration's file and all that its pretrain() does to a configuration
+before it starts, and compares its model, its optimizer and how it shards with what Megatron-LM makes of the flags for
+the same answer; torchtitan runs the file, has the trainer's configuration change the model's, and builds the model. A
+model that is built must have as many parameters as fsdplan counts. Needs PyTorch and what the projects import, but no
+GPU: Transformer Engine and other libraries for GPUs are replaced by empty classes, and the GPU by one that is only
 described."""
 import contextlib
 import dataclasses
@@ -21,8 +22,11 @@ import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import io
+import itertools
 import json
 import os
+import random
+import re
 import runpy
 import shlex
 import subprocess
@@ -145,7 +149,8 @@ def of_megatron(text, parameters, flags):
     from megatron.training import arguments
     args = parsed(text)
     arguments.core_transformer_config_from_args(args)
-    of_engine_alone = args.hybrid_layer_pattern or args.experimental_attention_variant
+    of_engine_alone = args.hybrid_layer_pattern or args.experimental_attention_variant or \
+        args.multi_latent_attention and args.q_lora_rank is None
     if parameters not in BUILT and not of_engine_alone:
         same(built_by_megatron(args), parameters)
         BUILT.add(parameters)
@@ -157,9 +162,10 @@ WHOLE = {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "co
          "virtual_pipeline_model_parallel_size": None, "pipeline_model_parallel_layout": None,
          "decoder_first_pipeline_num_layers": None, "decoder_last_pipeline_num_layers": None,
          "account_for_embedding_in_pipeline_split": False, "account_for_loss_in_pipeline_split": False,
-         "mtp_num_layers": None, "transformer_impl": "local", "moe_grouped_gemm": False, "fp8": None, "fp8_param": False,
-         "moe_token_dispatcher_type": "allgather", "recompute_granularity": None, "recompute_modules": None,
-         "tp_comm_overlap": False, "delay_wgrad_compute": False, "overlap_moe_expert_parallel_comm": False,
+         "mtp_num_layers": None, "transformer_impl": "local", "moe_grouped_gemm": False, "fp8": None,
+         "fp8_param": False, "moe_token_dispatcher_type": "allgather", "recompute_granularity": None,
+         "recompute_modules": None, "tp_comm_overlap": False, "delay_wgrad_compute": False,
+         "moe_shared_expert_overlap": False, "overlap_moe_expert_parallel_comm": False,
          "gradient_accumulation_fusion": False, "no_persist_layer_norm": True, "perform_initialization": False}
 
 
@@ -182,7 +188,11 @@ def built_by_megatron(args):
             self, *args, **more)
     with torch.device("meta"):
         model = gpt_builders.gpt_builder(args, True, True)
-    biases = (b for name, b in model.named_buffers() if name.endswith("expert_bias"))  # routers', without gradients
+    return counted(model)
+
+
+def counted(model):
+    biases = (b for name, b in model.named_buffers() if "expert_bias" in name)  # routers', without gradients
     return sum(p.numel() for p in (*model.parameters(), *biases))
 
 
@@ -191,10 +201,10 @@ def same(made, parameters):
         raise ValueError(f"{made} parameters, and fsdplan counts {parameters}")
 
 
-# Settings that may differ: other words for the same (add_qkv_bias beside all biases, p2p unsaid, patterns of layers that
-# are all alike), those of what is not used (apex's norms, layers in bf16 beside fp8, softmax outside Transformer Engine,
-# muon, offloading, inference), those of the trainer and not of the model there (random numbers, rates), and what
-# Megatron-Bridge decides (HybridEP's padding, checkpoints whose layers differ).
+# Settings that may differ: other words for the same (add_qkv_bias beside all biases, p2p unsaid, patterns of layers
+# that are all alike), those of what is not used (apex's norms, layers in bf16 beside fp8, softmax outside Transformer
+# Engine, muon, offloading, inference), those of the trainer and not of the model there (random numbers, rates), and
+# what Megatron-Bridge decides (HybridEP's padding, checkpoints whose layers differ).
 UNLIKE = {"add_qkv_bias", "attention_softmax_in_fp32", "barrier_with_L1_time", "cp_comm_type",
           "expert_tensor_parallel_num_weight_shards", "hetereogenous_dist_checkpoint", "inference_sampling_seed",
           "lr", "masked_softmax_fusion", "min_lr", "moe_hybridep_pad_uneven_dispatch_inputs", "moe_layer_freq",
@@ -233,7 +243,7 @@ def of_torchtitan(text, parameters, flags):
     model = config.model_spec.model
     model.update_from_config(config=config)
     with torch.device("meta"):
-        same(sum(p.numel() for p in model.build().parameters()), parameters)
+        same(counted(model.build()), parameters)
 
 
 def run(text):
@@ -254,14 +264,51 @@ def emitted(program, project):
     for query, stack in ((q, s) for s in stacks for q in queries):
         model, cluster, *rest = query.split()
         what = ["--model", model, "--cluster", cluster, *rest, "--seq", "4096", "--set", f"stack={stack}"]
-        parameters = json.loads(told(program, "show", "--model", model, "--format", "json"))["parameters"]
-        machine = json.loads(told(program, "show", "--cluster", cluster, "--format", "json"))
-        Device.major, Device.name = (10, "B200") if machine["device"].startswith("b200") else (9, "H100")
         for answer in json.loads(told(program, "query", *what, "--format", "json"))["results"]:
-            file = subprocess.run([program, "emit", "--as", form, "--plan", answer["id"]], capture_output=True, text=True)
-            flags = told(program, "emit", "--as", "torchrun", "--plan", answer["id"]) if project == "bridge" else None
-            yield (f"{stack} {query} rank {answer['rank']}", None if file.returncode else file.stdout, flags,
-                   machine["nodes"] * machine["devices_per_node"], parameters)
+            yield (f"{stack} {query} rank {answer['rank']}",
+                   *files(program, project, form, model, cluster, ["--plan", answer["id"]]))
+
+
+def files(program, project, form, model, cluster, plan):
+    """What `emitted` says of one plan."""
+    parameters = json.loads(told(program, "show", "--model", model, "--format", "json"))["parameters"]
+    machine = json.loads(told(program, "show", "--cluster", cluster, "--format", "json"))
+    Device.major, Device.name = (10, "NVIDIA B200") if machine["device"].startswith("b200") else (9, "H100")
+    file = subprocess.run([program, "emit", "--as", form, *plan], capture_output=True, text=True)
+    flags = told(program, "emit", "--as", "torchrun", *plan) if project == "bridge" else None
+    return (None if file.returncode else file.stdout, flags, machine["nodes"] * machine["devices_per_node"], parameters)
+
+
+def drawn(program, project, plans, seed):
+    """The same for random plans of all models: of thirty fields each takes another value if `emit` still writes it."""
+    _, stacks, form = ASKED[project]
+    draw = random.Random(seed)
+    models = [m["name"] for m in json.loads(told(program, "show", "--format", "json")) if m["kind"] == "model"]
+    shown = json.loads(told(program, "show", "--fields", "--format", "json"))
+    fields = {f["field"]: values(f["values"]) for f in shown}
+    while plans > 0:
+        model, cluster = draw.choice(models), f"dgx-{draw.choice(('h100', 'b200'))}:{draw.choice((1, 2, 4, 8))}"
+        plan = {"stack": draw.choice(stacks), "seq": "1024", "gbs": "1024", "mbs": "1"}
+        plan |= {"strategy": "optim"} if plan["stack"] == "megatron" else {}
+        written = None
+        for field in ("stack", *draw.sample(sorted(fields), 30)):
+            tried = plan | ({field: draw.choice(fields[field])} if field not in plan and fields[field] else {})
+            words = ["--model", model, "--cluster", cluster, *(f"--set={f}={v}" for f, v in tried.items())]
+            if subprocess.run([program, "emit", "--as", "torchtitan" if form == "torchtitan" else "torchrun", *words],
+                              capture_output=True).returncode == 0:
+                plan, written = tried, words
+        if written:
+            plans -= 1
+            yield " ".join(written), *files(program, project, form, model, cluster, written)
+
+
+def values(text):
+    """Some of the values that `show --fields` says a field has."""
+    if re.fullmatch(r"[\w+.-]+(\|[\w+.-]+)+", text):
+        return text.split("|")
+    joined = re.fullmatch(r"none, or ([\w|-]+) joined by \+", text)
+    return joined[1].split("|") if joined else ["0.5"] if text == "0 to 1" else \
+        ["1", "2", "4"] if "integer" in text or "number" in text else []
 
 
 @contextlib.contextmanager
@@ -285,7 +332,9 @@ def main():
                                                         os.path.join(megatron, "megatron")]
     taken = refused = failed = 0
     with tempfile.TemporaryDirectory() as store, environment(XDG_DATA_HOME=store):
-        for what, text, flags, ranks, parameters in emitted(os.path.join(build, "fsdplan"), project):
+        program = os.path.join(build, "fsdplan")
+        more = drawn(program, project, int(os.environ.get("PLANS", "0")), int(os.environ.get("SEED", "1")))
+        for what, text, flags, ranks, parameters in itertools.chain(emitted(program, project), more):
             refused += text is None
             if text is None:
                 continue
