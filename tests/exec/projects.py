@@ -222,7 +222,8 @@ def of_bridge(text, parameters, flags):
     unused = set() if config.model.fp8 else {"fp8_recipe"}
     unused |= {"adam_beta2"} if config.optimizer.optimizer == "sgd" else set()
     unused |= {"apply_rope_fusion"} if config.model.position_embedding_type == "none" else set()
-    unused.add("grad_reduce_in_fp32" if args.use_megatron_fsdp else "data_parallel_sharding_strategy")
+    unused |= {"grad_reduce_in_fp32"} if args.use_megatron_fsdp or args.params_dtype is torch.float32 else set()
+    unused |= set() if args.use_megatron_fsdp else {"data_parallel_sharding_strategy"}
     pairs = ((config.model, arguments.core_transformer_config_from_args(args)),
              (config.ddp, training.get_megatron_ddp_config(args)),
              (config.optimizer, training.get_megatron_optimizer_config(args)[0]))
