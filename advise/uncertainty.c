@@ -83,7 +83,7 @@ advise_takable_bytes (const AdviseMemoryError *error, double p, guint64 needed, 
 static const PlanField named[]
     = { PLAN_COMPUTE,    PLAN_RECOMPUTE,           PLAN_OPTIMIZER,
         PLAN_TASK,       PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_PARAM_GATHER,
-        PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH };
+        PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH,          PLAN_GRAPH_MODULES };
 
 /* Fields for which having any value other than the default is one mode. */
 static const PlanField counted[] = { PLAN_TP,

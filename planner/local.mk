@@ -74,6 +74,7 @@ libplanner_a_SOURCES += \
   %D%/plan/plan-words.c %D%/plan/plan-words.h \
   %D%/plan/rules.c %D%/plan/rules-private.h %D%/plan/rules.h \
   %D%/plan/rules-experts.c \
+  %D%/plan/rules-graphs.c \
   %D%/plan/rules-illegal.c \
   %D%/plan/rules-pipeline.c \
   %D%/plan/rules-stacks.c \
@@ -100,6 +101,7 @@ libplanner_a_SOURCES += \
   %D%/case/case.c %D%/case/case.h \
   %D%/graph/layer-builder.h %D%/graph/layer-delta.c %D%/graph/layer-experts.c %D%/graph/layer-latent.c \
   %D%/graph/layer-ssm.c \
+  %D%/graph/layer-captured.c \
   %D%/graph/layer-graph.c %D%/graph/layer-graph.h %D%/graph/layer-kept.c \
   %D%/graph/layer-nodes.h %D%/graph/layer-values.h %D%/graph/value-set.h \
   %D%/case/hazards.c %D%/case/hazards.h \

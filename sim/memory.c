@@ -291,10 +291,11 @@ sim_memory_end_step (SimMemory *self)
 }
 
 static void
-take_block (SimMemory *self, guint32 id, guint64 bytes, PlanStream stream)
+take_block (SimMemory *self, guint32 id, guint64 bytes, const PlanOp *op)
 {
   give_back_what_is_over (self);
-  self->block_of[id] = take (self, bytes, sim_memory_pool (bytes, stream));
+  self->block_of[id]
+      = take (self, bytes, sim_memory_pool (bytes, op->stream, op->graph != PLAN_GRAPH_NONE));
 }
 
 PlanCategory
@@ -316,7 +317,7 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
     {
       if (op->kind != PLAN_OP_FREE && self->block_of[id] == NO_BLOCK
           && is_late == (op->kind == PLAN_OP_TOUCH))
-        take_block (self, id, bytes, op->stream);
+        take_block (self, id, bytes, op);
       else if (op->kind == PLAN_OP_FREE && self->block_of[id] != NO_BLOCK)
         {
           if (!sim_record_stream_give_back (&self->lead, (guint)op->refs[PLAN_REF_ALLOC_buf].array,

@@ -17,13 +17,15 @@ G_BEGIN_DECLS
 /* The size of the segments that several large requests may share. */
 #define SIM_MEMORY_LARGE_SEGMENT (20 * PLAN_MIB)
 
-/* Blocks come from pools: large and small requests have their own, and so have some streams. */
-#define SIM_MEMORY_POOLS 8
+/* Blocks come from pools: large and small requests have their own, and so have some streams, and
+ * the CUDA graphs of layers, whose memory no other op may take in between. */
+#define SIM_MEMORY_POOLS 10
 
 static inline guint
-sim_memory_pool (guint64 bytes, PlanStream stream)
+sim_memory_pool (guint64 bytes, PlanStream stream, gboolean is_of_graphs)
 {
-  const guint place = stream == PLAN_STREAM_GATHER    ? 1
+  const guint place = is_of_graphs                    ? 4
+                      : stream == PLAN_STREAM_GATHER  ? 1
                       : stream == PLAN_STREAM_REDUCE  ? 2
                       : stream == PLAN_STREAM_EXPERTS ? 3
                                                       : 0;

@@ -85,6 +85,7 @@ short_tests = \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
   %D%/unit/test-lower-acts.tap \
+  %D%/unit/test-lower-graphs.tap \
   %D%/unit/test-lower-delta.tap \
   %D%/unit/test-lower-gathers.tap \
   %D%/unit/test-lower-pattern.tap \

@@ -632,9 +632,16 @@ append_step (GString *text, const PlanEmitSubject *subject)
   add_switch (text, "dist.use_sharp", IS (SHARP, IB) || IS (SHARP, NVL_IB));
   add_switch (text, "model.deterministic_mode", IS (DETERMINISTIC, ON));
   add (text, "train.empty_unused_memory_level", IS (EMPTY_CACHE, ON) ? "1" : "0");
-  if (IS (CUDA_GRAPH, ON))
+  if (value[PLAN_GRAPH_MODULES] != 0)
     {
-      add (text, "model.cuda_graph_impl", "\"full_iteration\"");
+      g_autofree char *graphs = list_of (PLAN_GRAPH_MODULES, value[PLAN_GRAPH_MODULES]);
+      add (text, "model.cuda_graph_impl", "\"transformer_engine\"");
+      add (text, "model.cuda_graph_modules", "%s", graphs);
+    }
+  if (IS (CUDA_GRAPH, ON))
+    add (text, "model.cuda_graph_impl", "\"full_iteration\"");
+  if (IS (CUDA_GRAPH, ON) || value[PLAN_GRAPH_MODULES] != 0)
+    {
       add_switch (text, "model.use_te_rng_tracker", TRUE);
       add_switch (text, "rng.te_rng_tracker", TRUE);
     }

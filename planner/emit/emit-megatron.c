@@ -283,7 +283,13 @@ add_step (const Emit *e)
 {
   const gboolean is_graph = IS (CUDA_GRAPH, ON);
   add_if (e, IS (NAN_CHECK, OFF), PLAN_EMIT_GROUP_PRECISION, F (NAN_CHECK), NULL);
+  g_autofree char *graphs = names_of (e, PLAN_GRAPH_MODULES);
   add_if (e, is_graph, PLAN_EMIT_GROUP_MEMORY, F (CUDA_GRAPH), "full_iteration");
+  if (e->value[PLAN_GRAPH_MODULES] != 0)
+    {
+      add (e, PLAN_EMIT_GROUP_MEMORY, F (CUDA_GRAPH), "transformer_engine");
+      add (e, PLAN_EMIT_GROUP_MEMORY, F (CUDA_GRAPH_MODULES), graphs);
+    }
   add_if (e, IS (EMPTY_CACHE, ON), PLAN_EMIT_GROUP_MEMORY, F (EMPTY_CACHE), "1");
   if (is_graph && e->value[PLAN_OFFLOAD_MODULES] != 0) /* transformer_config.py wants a number */
     plan_emit_line (e->command->groups[PLAN_EMIT_GROUP_MEMORY],

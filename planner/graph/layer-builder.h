@@ -113,4 +113,8 @@ PlanValueId plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in);
 /* Notes for each node what it reads, what it makes, and what its backward pass needs. */
 void plan_layer_list_values (PlanLayerGraph *self);
 
+/* Finds what a CUDA graph holds of a layer (graph_modules). */
+void plan_layer_find_captured (PlanLayerGraph *self, guint kind, const Plan *plan,
+                               const PlanModel *model);
+
 G_END_DECLS

@@ -702,7 +702,10 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
       self->of[kind].n_nodes = 0;
       memset (self->of[kind].values, 0, sizeof self->of[kind].values);
       if (self->layers[kind] > 0)
-        init_graph (&self->of[kind], &b, kind, plan_attended_tokens (plan));
+        {
+          init_graph (&self->of[kind], &b, kind, plan_attended_tokens (plan));
+          plan_layer_find_captured (&self->of[kind], kind, plan, model);
+        }
     }
   join_values (self);
 }

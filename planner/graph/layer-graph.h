@@ -64,6 +64,10 @@ typedef struct
   PlanNode nodes[PLAN_MAX_NODES];
   guint n_nodes; /* 0: the model has no layers of this kind */
   gint64 keys;   /* twice the mean number of tokens that a query sees */
+  /* What a CUDA graph holds of it in each pass; what that makes for other nodes, in memory that
+   * stays until the graph's backward pass. */
+  PlanNodeSet captured;
+  PlanValueSet outside;
 } PlanLayerGraph;
 
 /* What is the same in all layers of a model: sizes on one rank, and number formats. */

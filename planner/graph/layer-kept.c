@@ -123,6 +123,7 @@ plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes, PlanN
       if (!is_again)
         kept |= node->needs & ~cheap & ~discarded & ~(sizes->per_op ? made_again : 0);
       kept |= plan_value_bit (node->saved);
+      kept |= self->captured >> i & 1 ? self->outside : 0;
     }
   return kept;
 }

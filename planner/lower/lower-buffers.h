@@ -23,8 +23,9 @@ typedef struct
 {
   gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES];
   gint32 quantised_grad[PLAN_N_VALUES], quantised_grad_col[PLAN_N_VALUES];
-  gint32 grad_sum[PLAN_N_VALUES]; /* sums of the shares that several nodes make */
-  gint32 host[PLAN_N_VALUES];     /* copies of activations in host memory */
+  gint32 grad_sum[PLAN_N_VALUES];             /* sums of the shares that several nodes make */
+  gint32 host[PLAN_N_VALUES];                 /* copies of activations in host memory */
+  gint32 graph_in, graph_grad[PLAN_N_VALUES]; /* copies that layers' CUDA graphs read */
 } PlanLowerValues;
 
 /* What the embedding leaves. */
@@ -138,9 +139,8 @@ typedef struct
   gint64 magnitudes; /* of one layer */
 } PlanLowerQuantised;
 
-/* Delayed scaling (fp8_delayed): scales, histories, and largest magnitudes of this step, of all
- * sites. Without it `largest`: that of what is quantised next, where the op that makes it finds it.
- */
+/* Delayed scaling: scales, histories, and largest magnitudes of this step, of all sites. Without it
+ * `largest`: that of what is quantised next, where the op that makes it finds it. */
 typedef struct
 {
   gint32 scales, history, amax, largest;

@@ -264,6 +264,19 @@ manner_of (PlanLower *self, PlanOpKind kind)
   return is_said ? plan_schedule_add_manner (self->schedule, &manner) : 0;
 }
 
+/* Puts an op into the CUDA graph at hand, if there is one and it holds the op: weights are gathered
+ * and gradients reduced outside. */
+static void
+put_into_graph (PlanLower *self, PlanOp *op)
+{
+  if (self->now.graph == PLAN_GRAPH_NONE || !plan_op_goes_into_graphs (op->kind)
+      || op->stream == PLAN_STREAM_GATHER || op->stream == PLAN_STREAM_REDUCE)
+    return;
+  op->graph = op->kind == PLAN_OP_ALLOC ? PLAN_GRAPH_WITHIN : self->now.graph;
+  if (op->kind != PLAN_OP_ALLOC)
+    self->now.graph = PLAN_GRAPH_WITHIN;
+}
+
 static void
 fill (PlanLower *self, PlanOp *op, const PlanRef *refs, const gint64 *dims, const PlanRef *waits)
 {
@@ -273,6 +286,7 @@ fill (PlanLower *self, PlanOp *op, const PlanRef *refs, const gint64 *dims, cons
   for (guint i = 0; i < plan_op_n_dims (op->kind); i++)
     op->dims[i] = dims[i];
   op->manner = manner_of (self, op->kind);
+  put_into_graph (self, op);
   /* PLAN_REF_NONE ends the list, and so does an event that this plan does not have. */
   for (; waits && waits->array >= 0; waits++)
     op->waits[op->n_waits++] = *waits;

@@ -659,7 +659,9 @@ plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit 
   self->at = net->n_nodes;
   self->needs[0] = 0;
   for (guint i = 0; i < net->n_nodes; i++)
-    self->needs[i + 1] = self->needs[i] | needs_of (net, i, keep.again, kept);
+    self->needs[i + 1]
+        = self->needs[i] | needs_of (net, i, keep.again, kept)
+          | (net->captured >> i & 1 ? net->outside & ~plan_value_bit (PLAN_VALUE_OUT) : 0);
   lower->now.kind = keep.kind;
   begin_backward (&self->layer, keep);
 }
@@ -684,10 +686,12 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
       const PlanValueSet sent = layer->beside ? layer->beside->reads : 0;
       if (lower->beside.is_away && node->module != PLAN_MODULE_SHARED)
         plan_layer_meet_rows (layer);
+      plan_layer_enter (layer, i, TRUE);
       plan_layer_run_again (layer, again, needed[i + 1] | layer->held);
       lower->beside.is_begun = node->goes_beside;
       if (!node->is_lazy)
         node_backward (layer, node);
+      plan_layer_leave (layer, i, TRUE);
       plan_layer_give (layer, (needed[i + 1] | sent) & ~needed[i] & ~layer->held);
       lower->beside.is_away |= lower->beside.is_begun;
       lower->beside.is_begun = FALSE;
@@ -700,14 +704,18 @@ plan_layer_catch_up (PlanLayerPass *self)
   PlanLayer *layer = &self->layer;
   layer->lower->now.kind = self->keep.kind;
   layer->delays = FALSE;
+  if (layer->graph != PLAN_GRAPH_NONE) /* a graph of its own */
+    layer->graph = PLAN_GRAPH_BACKWARD;
   for (guint i = layer->net->n_nodes; i-- > 0;)
     if (layer->delayed >> i & 1)
       {
         const PlanNode *node = &layer->net->nodes[i];
+        plan_layer_enter (layer, i, TRUE);
         if (node->kind == PLAN_NODE_EXPERT_LINEAR)
           plan_layer_weigh_experts (layer, node, layer->delayed_of[i]);
         else
           plan_layer_weigh (layer, node, layer->delayed_of[i]);
+        plan_layer_leave (layer, i, FALSE);
       }
   plan_layer_give (layer, layer->held & ~self->needs[self->at]);
   layer->delayed = layer->held = 0;

@@ -31,6 +31,7 @@ typedef struct
   PlanNodeSet delayed;       /* nodes whose weights' gradients are still to be made */
   PlanRef delayed_of[PLAN_MAX_NODES]; /* by node: the gradient of its output, kept for that */
   PlanValueSet held;                  /* the values that are kept for that */
+  guint8 graph; /* PlanGraphPlace of its CUDA graph's next op; NONE: it has not been begun */
 } PlanLayer;
 
 /* A pass through a layer that is lowered part by part, each part up to a given node. */
@@ -54,13 +55,16 @@ void plan_layer_end_backward (PlanLayerPass *self);
 /* Makes compute wait for the rows that are sent beside it, and frees what they were sent from. */
 void plan_layer_meet_rows (PlanLayer *self);
 
-void plan_layer_catch_up (PlanLayerPass *self); /* makes the gradients of weights then */
+/* Around what is lowered of a node: within its layer's CUDA graph, if that has the node. Before the
+ * graph's first one what it reads is copied to where it reads it; `is_backward`: gradients. */
+void plan_layer_enter (PlanLayer *self, guint node, gboolean is_backward);
+void plan_layer_leave (PlanLayer *self, guint node, gboolean is_backward);
 
+void plan_layer_catch_up (PlanLayerPass *self); /* makes the gradients of weights then */
 /* Makes the gradient of a product's weights, or delays it. `of`: its output's, as read here. */
 void plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of);
 gboolean plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of); /* and notes it */
 void plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of);
-
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
 void plan_layer_take (PlanLayer *self, PlanValueId id); /* does nothing if it has been taken */
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
@@ -82,7 +86,6 @@ void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
 /* Whether rows are multiplied by their probabilities, which are fp32, by ops of a framework: each
  * widens or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
 gboolean plan_lower_scales_eagerly (const PlanLower *self);
-
 /* Our kernels add experts' biases, and make their gradients. `counts`: rows by expert. */
 gboolean plan_lower_adds_own_bias (const PlanLower *self);
 void plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef counts);
@@ -91,11 +94,9 @@ void plan_layer_expert_bias_backward (PlanLayer *self, const PlanNode *node, Pla
 /* Whether experts go one after the other; declares their buffers. */
 gboolean plan_lower_is_sequential (const PlanLower *self);
 void plan_lower_declare_sequential (PlanLower *self);
-
 /* The forward pass of one node of such experts; at the last one, the backward pass of all. */
 void plan_layer_sequential (PlanLayer *self, const PlanNode *node);
 void plan_layer_sequential_backward (PlanLayer *self, const PlanNode *down);
-
 /* The gradient of one expert's weights of a node. The first expert must come last, as it completes
  * the gradient of all. refs: dout, in. */
 void plan_lower_one_expert_weight_gradient (PlanLower *self, const PlanNode *node,
@@ -118,7 +119,6 @@ void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
 void plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row,
                                    PlanRef *out_col);
 void plan_layer_quantise_rows (PlanLayer *self, const PlanNode *node, const PlanRef *refs);
-
 void plan_lower_sink (PlanLower *self, PlanRef out, PlanRef lse, PlanLowerUnit unit);
 void plan_lower_sink_backward (PlanLower *self, PlanRef dout, PlanRef out, PlanRef lse,
                                PlanLowerUnit unit);

@@ -603,10 +603,12 @@ plan_layer_go_forward (PlanLayerPass *self, guint end)
       const PlanNode *node = &net->nodes[self->at];
       if (node->is_lazy)
         continue;
+      plan_layer_enter (layer, self->at, FALSE);
       if (plan_node_is_product (node) && lower->policy.transposes_weights
           && lower->stack->weights.transposed != PLAN_TRANSPOSED_BACKWARD)
         plan_lower_transpose_weight (lower, node, layer->unit);
       node_forward (layer, node, eager);
+      plan_layer_leave (layer, self->at, FALSE);
       if (!made_norm (layer, node))
         plan_layer_give (layer, ~self->needs[self->at]);
     }

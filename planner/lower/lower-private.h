@@ -41,6 +41,7 @@ typedef struct
   gint64 capacity;   /* rows of each expert of a rank in that map; 0: as many as chose it */
   gint64 pitch;      /* of what the norm at hand reads; 0: rows lie one behind the other */
   gint8 depth;       /* number of open repeats */
+  guint8 graph;      /* PlanGraphPlace of the next op of the device */
 } PlanLowerCursor;
 
 typedef struct

@@ -532,6 +532,9 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       take_work (self, plan_lower_ref (arrays[i]), visit);
+  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+    if (self->layer.graph_grad[v] >= 0)
+      take_work (self, plan_lower_ref (self->layer.graph_grad[v]), visit);
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind) && self->bucket[kind].is_unit)
       pool_buffers (self, kind, visit);

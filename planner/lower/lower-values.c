@@ -122,6 +122,104 @@ declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
     }
 }
 
+/* Static memory of layers' CUDA graphs, as Transformer Engine's graph.py shares it between graphs
+ * (_reuse_graph_input_output_buffers, at d0067d0d): what a graph reads for each layer and micro
+ * batch under way, and the gradients that backward passes read once for all of a size. */
+static void
+declare_graph_memory (PlanLower *self)
+{
+  const PlanValue *x = &self->graphs->values[PLAN_VALUE_X];
+  PlanValueSet outside = 0;
+  self->layer.graph_in = -1;
+  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+    self->layer.graph_grad[v] = -1;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    if (self->graphs->layers[kind] > 0 && self->graphs->of[kind].captured)
+      outside |= self->graphs->of[kind].outside;
+  if (self->stage.layers == 0 || outside == 0)
+    return;
+  self->layer.graph_in = activation (self, "graph.in", self->rows * self->stage.layers, x->elements,
+                                     self->sizes->compute);
+  while (outside)
+    {
+      const PlanValueId v = plan_value_pop (&outside);
+      const PlanValue *value = &self->graphs->values[v];
+      g_autofree char *name = g_strconcat ("graph.d", plan_value_name (v), NULL);
+      if (value->dtype <= PLAN_DTYPE_FP16) /* what has a gradient */
+        self->layer.graph_grad[v] = plan_schedule_add_buffer (
+            self->schedule, name, 1, value->elements, value->dtype, PLAN_CATEGORY_WORKSPACE);
+    }
+}
+
+static PlanRef
+graph_input (const PlanLayer *self)
+{
+  const PlanLower *lower = self->lower;
+  return plan_lower_in_row (lower, plan_lower_unit_ref (lower->layer.graph_in, self->unit, 0));
+}
+
+/* Whether the input that a layer's graph reads is there beside the output of the layer before,
+ * which is static, too: where graphs hold whole layers. Else the one takes the other's place. */
+static gboolean
+keeps_graph_input (const PlanLayer *self)
+{
+  return self->net->captured && (self->net->outside & plan_value_bit (PLAN_VALUE_OUT));
+}
+
+static void
+copy_graph_input (PlanLayer *self, guint node)
+{
+  const PlanRef in = graph_input (self);
+  plan_lower_alloc (self->lower, in);
+  plan_lower_compute (self->lower, PLAN_OP_CAST,
+                      PLAN_REFS (in, plan_layer_value (self, self->net->nodes[node].in)),
+                      PLAN_DIMS ((gint64)self->net->values[PLAN_VALUE_X].elements));
+  if (!keeps_graph_input (self))
+    plan_lower_free (self->lower, in);
+}
+
+static void
+copy_graph_gradients (PlanLayer *self)
+{
+  for (PlanValueSet left = self->net->outside; left;)
+    {
+      const PlanValueId v = plan_value_pop (&left);
+      if (self->slot[v] >= 0 && self->lower->layer.graph_grad[v] >= 0)
+        plan_lower_compute (self->lower, PLAN_OP_CAST,
+                            PLAN_REFS (plan_lower_ref (self->lower->layer.graph_grad[v]),
+                                       plan_layer_gradient (self, v)),
+                            PLAN_DIMS ((gint64)self->net->values[v].elements));
+    }
+}
+
+void
+plan_layer_enter (PlanLayer *self, guint node, gboolean is_backward)
+{
+  if (!(self->net->captured >> node & 1))
+    return;
+  if (self->graph == PLAN_GRAPH_NONE)
+    {
+      if (is_backward)
+        copy_graph_gradients (self);
+      else
+        copy_graph_input (self, node);
+      self->graph = is_backward ? PLAN_GRAPH_BACKWARD : PLAN_GRAPH_FORWARD;
+    }
+  self->lower->now.graph = self->graph;
+}
+
+void
+plan_layer_leave (PlanLayer *self, guint node, gboolean is_backward)
+{
+  if (!(self->net->captured >> node & 1))
+    return;
+  self->graph = self->lower->now.graph;
+  self->lower->now.graph = PLAN_GRAPH_NONE;
+  if (is_backward && keeps_graph_input (self)
+      && (self->net->captured & (plan_node_bit (node) - 1)) == 0)
+    plan_lower_free (self->lower, graph_input (self));
+}
+
 void
 plan_lower_declare_values (PlanLower *self)
 {
@@ -144,6 +242,7 @@ plan_lower_declare_values (PlanLower *self)
                                          value->elements, value->dtype);
     }
   declare_gathered (self);
+  declare_graph_memory (self);
   plan_lower_declare_sequential (self);
   for (guint kind = 0; layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     declare_gradients_of_nodes (self, &self->graphs->of[kind]);

@@ -14,6 +14,9 @@
 #define PLAN_MEGATRON_STATES "fp32|bf16|fp16|auto"
 #define PLAN_MEGATRON_MOMENTS "fp32|fp16|bf16|fp8"
 
+#define PLAN_MEGATRON_GRAPHS \
+  "attn|mlp|moe|moe_router|moe_preprocess|mamba|full|full_iteration|full_iteration_inference"
+
 /* clang-format off */
 #define PLAN_MEGATRON_MODEL_FLAGS(X) \
   X (NUM_LAYERS, "num_layers", "num-layers", INT, "", "") \
@@ -192,6 +195,8 @@
   X (CE_FUSION, "cross_entropy_loss_fusion", "cross-entropy-loss-fusion", ON, "off", "") \
   X (CE_IMPL, "cross_entropy_fusion_impl", "cross-entropy-fusion-impl", WORD, "native", "native|te") \
   X (CUDA_GRAPH, "cuda_graph_impl", "cuda-graph-impl", WORD, "none", "none|local|transformer_engine|full_iteration") \
+  X (CUDA_GRAPH_MODULES, "cuda_graph_modules", "cuda-graph-modules", LIST, "", PLAN_MEGATRON_GRAPHS) \
+  X (CUDA_GRAPH_SCOPE, "cuda_graph_scope", "cuda-graph-scope", LIST, "", PLAN_MEGATRON_GRAPHS) \
   X (ENABLE_CUDA_GRAPH, "enable_cuda_graph", "enable-cuda-graph", ON, "off", "") \
   X (EXTERNAL_CUDA_GRAPH, "external_cuda_graph", "external-cuda-graph", ON, "off", "") \
   X (EMPTY_CACHE, "empty_unused_memory_level", "empty-unused-memory-level", WORD, "0", "0|1|2") \

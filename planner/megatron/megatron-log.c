@@ -78,7 +78,13 @@ convert (PlanMegatronFlag flag, const char *value)
     return g_strdup (value);
   g_autoptr (GString) words = g_string_new (NULL);
   for (const char *c = value; *c; c++)
-    if (!strchr ("[]'\",", *c))
+    if (*c == '<' && strchr (c, '.') && strchr (c, '>')) /* <CudaGraphModule.attn: 2> */
+      {
+        const char *const name = strchr (c, '.') + 1;
+        g_string_append_len (words, name, (gssize)strcspn (name, ":>"));
+        c = strchr (c, '>');
+      }
+    else if (!strchr ("[]'\",", *c))
       g_string_append_c (words, *c);
   return words->len > 0 ? g_strdup (words->str) : NULL;
 }

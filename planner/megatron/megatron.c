@@ -417,18 +417,63 @@ sharp_of (const PlanMegatronSettings *s)
   return in_nvlink ? PLAN_SHARP_NVL : PLAN_SHARP_OFF;
 }
 
+#define GRAPH(id) (G_GINT64_CONSTANT (1) << PLAN_GRAPH_MODULES_##id)
+
+/* The modules of whole layers, which graphs hold where none are named. */
+static gint64
+modules_of_layers (const PlanMegatronSettings *s)
+{
+  const char *const pattern = plan_megatron_value (s, F (HYBRID_LAYER_PATTERN));
+  const gboolean has_experts = plan_megatron_int (s, F (NUM_EXPERTS)) > 0;
+  if (pattern)
+    return (strchr (pattern, 'M') ? GRAPH (MAMBA) : 0) | (strchr (pattern, '*') ? GRAPH (ATTN) : 0)
+           | (strchr (pattern, '-') ? GRAPH (MLP) : 0) | (strchr (pattern, 'E') ? GRAPH (MOE) : 0);
+  return GRAPH (ATTN) | (has_experts ? GRAPH (MOE) : GRAPH (MLP))
+         | (plan_megatron_is (s, F (MOE_LAYER_FREQ), "1") ? 0 : GRAPH (MLP));
+}
+
+/* CUDA graphs of the step, or of parts of layers, by names old and new: the scope full_iteration
+ * became an implementation, and modules what was a scope (Megatron-LM PR #4292). Graphs that layers
+ * record by themselves (local) are taken for Transformer Engine's; they have no preprocessing apart
+ * from the router (transformer_config.py 2805). */
+static void
+set_graphs (Plan *plan, const PlanMegatronSettings *s, GPtrArray *notes)
+{
+  const gboolean is_local = plan_megatron_is (s, F (CUDA_GRAPH), "local")
+                            || plan_megatron_is_on (s, F (ENABLE_CUDA_GRAPH));
+  const gboolean is_step = plan_megatron_list_has (s, F (CUDA_GRAPH_SCOPE), "full_iteration")
+                           || plan_megatron_list_has (s, F (CUDA_GRAPH_MODULES), "full_iteration");
+  gint64 *const value = plan->value;
+  if (plan_megatron_is (s, F (CUDA_GRAPH), "full_iteration") || (is_local && is_step))
+    value[PLAN_CUDA_GRAPH] = PLAN_CUDA_GRAPH_ON;
+  else if (is_local || plan_megatron_is (s, F (CUDA_GRAPH), "transformer_engine")
+           || plan_megatron_is_on (s, F (EXTERNAL_CUDA_GRAPH)))
+    {
+      const PlanMegatronFlag flag = plan_megatron_is_given (s, F (CUDA_GRAPH_MODULES))
+                                        ? F (CUDA_GRAPH_MODULES)
+                                        : F (CUDA_GRAPH_SCOPE);
+      const gint64 named = plan_megatron_list_has (s, flag, "full")
+                               ? 0
+                               : names_of (s, flag, PLAN_GRAPH_MODULES, notes);
+      value[PLAN_GRAPH_MODULES] = named ? named : modules_of_layers (s);
+      if (is_local && (named & (GRAPH (MOE_ROUTER) | GRAPH (MOE_PREPROCESS))))
+        value[PLAN_GRAPH_MODULES] |= GRAPH (MOE_ROUTER) | GRAPH (MOE_PREPROCESS);
+      if (is_local)
+        plan_megatron_notes_add (notes, PLAN_MEGATRON_NOTE, 0,
+                                 plan_megatron_flag_name (F (CUDA_GRAPH)),
+                                 "local shares memory between graphs otherwise: "
+                                 "transformer_engine's are planned");
+    }
+}
+
 static gboolean
 set_rest (Plan *plan, const PlanMegatronSettings *s, gint64 date, GError **error)
 {
   gint64 *const value = plan->value;
-  const gboolean is_graph = !plan_megatron_is (s, F (CUDA_GRAPH), "none")
-                            || plan_megatron_is_on (s, F (ENABLE_CUDA_GRAPH))
-                            || plan_megatron_is_on (s, F (EXTERNAL_CUDA_GRAPH));
   const gboolean scales
       = plan_megatron_is_on (s, F (FP16)) && !plan_megatron_is_given (s, F (LOSS_SCALE));
   const gboolean checks = plan_megatron_is_on (s, F (NAN_CHECK))
                           && !plan_megatron_is_on (s, F (FAKE_GROUP)) && !scales;
-  value[PLAN_CUDA_GRAPH] = is_graph ? PLAN_CUDA_GRAPH_ON : PLAN_CUDA_GRAPH_OFF;
   value[PLAN_NAN_CHECK] = checks ? PLAN_NAN_CHECK_LOSS : PLAN_NAN_CHECK_OFF;
   value[PLAN_SHARP] = sharp_of (s);
   if (!plan_megatron_is (s, F (EMPTY_CACHE), "0"))
@@ -501,6 +546,7 @@ interpret (const PlanMegatronSettings *s, gint64 stack_date, gint64 date, PlanMe
       || !set_experts (plan, s, error) || !set_compute (plan, s, error)
       || !set_activations (plan, s, self->notes, error) || !set_rest (plan, s, date, error))
     return FALSE;
+  set_graphs (plan, s, self->notes);
   set_states (plan, s, date);
   set_overlap (plan, s);
   derive_gbs (plan, s->devices, self->notes);

@@ -64,6 +64,12 @@
   V (F, ATTN_NORM, "attn_norm") \
   V (F, QKV_LINEAR, "qkv_linear") \
   V (F, CORE_ATTN, "core_attn") V (F, ATTN_PROJ, "attn_proj") V (F, MLP_NORM, "mlp_norm")
+#define PLAN_VALUES_GRAPHS(V, F) \
+  V (F, ATTN, "attn") \
+  V (F, MLP, "mlp") \
+  V (F, MOE, "moe") \
+  V (F, MOE_ROUTER, "moe_router") \
+  V (F, MOE_PREPROCESS, "moe_preprocess") V (F, MAMBA, "mamba")
 #define PLAN_VALUES_METHOD(V, F) V (F, UNIFORM, "uniform") V (F, BLOCK, "block")
 #define PLAN_VALUES_NAN(V, F) V (F, OFF, "off") V (F, LOSS, "loss") V (F, PARAMS, "params")
 #define PLAN_VALUES_GRAD_SYNC(V, F) V (F, EVERY, "every") V (F, LAST, "last")
@@ -138,6 +144,7 @@
   X (GRAD_SYNC, "grad_sync", ENUM, PLAN_VALUES_GRAD_SYNC, PLAN_GRAD_SYNC_EVERY, TRUE, "micro batches that reduce sharded gradients; last: the others keep whole ones (PyTorch's no_sync)") \
   X (ADAM_FOREACH, "adam_foreach", ENUM, PLAN_VALUES_SWITCH, PLAN_ADAM_FOREACH_OFF, FALSE, "AdamW does each of its ops to all tensors in turn (PyTorch's foreach), and keeps the roots of all second moments meanwhile") \
   X (CUDA_GRAPH, "cuda_graph", ENUM, PLAN_VALUES_SWITCH, PLAN_CUDA_GRAPH_OFF, FALSE, "replay the step as a CUDA graph")        \
+  X (GRAPH_MODULES, "graph_modules", NAMES, PLAN_VALUES_GRAPHS, 0, FALSE, "modules of each layer that are replayed as one CUDA graph in each pass (megatron)") \
   X (DETERMINISTIC, "deterministic", ENUM, PLAN_VALUES_SWITCH, PLAN_DETERMINISTIC_OFF, FALSE, "only run-to-run identical kernels") \
   X (EMPTY_CACHE, "empty_cache", ENUM, PLAN_VALUES_SWITCH, PLAN_EMPTY_CACHE_OFF, FALSE, "give the allocator's unused memory back to the device in every step") \
   X (COMPILE, "compile", ENUM, PLAN_VALUES_SWITCH, PLAN_COMPILE_OFF, FALSE, "torch.compile (fsdp2)")                           \

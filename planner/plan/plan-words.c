@@ -96,6 +96,8 @@ static const struct
   { "recompute_granularity", "recompute" },
   { "torch_compile", "compile" },
   { "cuda_graphs", "cuda_graph" },
+  { "cuda_graph_modules", "graph_modules" },
+  { "cuda_graph_scope", "graph_modules" },
 };
 
 /* A word as it is compared: in lower case, without - and _. The caller frees. */

@@ -403,7 +403,8 @@ offloads_proj_alone (const PlanFacts *f)
 static gboolean
 graphs_without_gpu (const PlanFacts *f)
 {
-  return IS (f, CUDA_GRAPH, ON) && f->cluster->kind != PLAN_DEVICE_GPU;
+  return (IS (f, CUDA_GRAPH, ON) || f->value[PLAN_GRAPH_MODULES] != 0)
+         && f->cluster->kind != PLAN_DEVICE_GPU;
 }
 
 static gboolean
@@ -616,9 +617,9 @@ static const PlanRuleEntry rules[] = {
   { { "offload-proj-needs-core", "offload_modules with attn_proj needs core_attn beside it",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     offloads_proj_alone, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS },
-  { { "graphs-need-gpus", "cuda_graph=on needs a cluster of GPUs, which run ops by themselves: use off",
+  { { "graphs-need-gpus", "cuda_graph=on and graph_modules need a cluster of GPUs, which run ops by themselves: use off and none",
       "CUDA runtime, graphs", PLAN_ERROR_INVALID },
-    graphs_without_gpu, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_CUDA_GRAPH), PLAN_OF_BLOCKS },
+    graphs_without_gpu, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_CUDA_GRAPH, PLAN_GRAPH_MODULES), PLAN_OF_BLOCKS },
   { { "loss-chunks-of-stack", "loss_chunks above 1 needs stack=native, or stack=fsdp2 of 2026-04-27 or later with a head of "
       "its own: where it shares the embedding's weight, that is reduced twice, which is not modelled",
       "torchtitan PR #2937; Megatron-LM has no loss in pieces", PLAN_ERROR_UNSUPPORTED },

@@ -67,6 +67,7 @@ extern const PlanRuleTable plan_rules_illegal;           /* what is wrong in any
 extern const PlanRuleTable plan_rules_of_experts;        /* the same, about experts */
 extern const PlanRuleTable plan_rules_of_pipelines;      /* the same, about pipelines */
 extern const PlanRuleTable plan_rules_of_stacks;         /* what the plan's stack cannot do */
+extern const PlanRuleTable plan_rules_of_graphs;         /* the same, about graphs of modules */
 extern const PlanRuleTable plan_rules_unbuilt;           /* what this version does not model yet */
 extern const PlanRuleTable plan_rules_unbuilt_pipelines; /* the same, about pipelines */
 

@@ -264,8 +264,9 @@ has_nvidia_parts (const PlanFacts *f)
 {
   return f->cluster->rocm == PLAN_ANSWER_YES
          && (!IS (f, NCCL_UB, OFF) || !IS (f, SHARP, OFF) || !IS (f, TP_OVERLAP, NONE)
-             || !IS (f, CUDA_GRAPH, OFF) || IS (f, COMPUTE, FP8_BLOCKWISE)
-             || IS (f, MOE_DISPATCHER, DEEPEP) || IS (f, MOE_DISPATCHER, HYBRIDEP));
+             || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_GRAPH_MODULES] != 0
+             || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, MOE_DISPATCHER, DEEPEP)
+             || IS (f, MOE_DISPATCHER, HYBRIDEP));
 }
 
 static gboolean
@@ -299,10 +300,10 @@ computes_block_otherwise (const PlanFacts *f)
                             || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
   return (f->model->delta.attn_every > 0 || f->model->attn_gate)
          && (!is_known || !IS (f, TP_OVERLAP, NONE) || !IS (f, CUDA_GRAPH, OFF)
-             || !IS (f, TASK, TRAIN) || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF)
-             || f->value[PLAN_CP] > 1 || f->value[PLAN_DOC_TOKENS] > 0
-             || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 || f->value[PLAN_OFFLOAD_LAYERS] > 0
-             || f->value[PLAN_OFFLOAD_MODULES] != 0);
+             || f->value[PLAN_GRAPH_MODULES] != 0 || !IS (f, TASK, TRAIN)
+             || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
+             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
 }
 
 /* Layers by a pattern: our own runtime has no kernels of state spaces, and how torchtitan or
@@ -389,10 +390,11 @@ static const PlanRuleEntry rules[] = {
     has_delta_of_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-with-delta", "models with linear attention (attn_every) or a gate on attention's output (attn_gate) are modelled with "
       "compute=bf16, fp8-tensorwise, fp8-blockwise and mxfp8, cp=1, doc_tokens=0, deterministic=off, double_buffer=off, "
-      "tp_overlap=none, cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "tp_overlap=none, cuda_graph=off, graph_modules=none, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
     computes_delta_otherwise, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_CP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP,
-      PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
+      PLAN_CUDA_GRAPH, PLAN_GRAPH_MODULES, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_BREAKS_BLOCKS (computes_block_otherwise) },
   { { "not-built-yet-pattern", "models whose layers follow a pattern, with state spaces (Mamba-2) among them, are planned for "
       "stack=megatron-fsdp and stack=megatron by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
@@ -433,11 +435,11 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron, and for stack=megatron-fsdp with param_gather=compute, "
       "by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER) },
-  { { "not-built-yet-on-rocm", "on AMD's GPUs nccl_ub, sharp, tp_overlap, cuda_graph, compute=fp8-blockwise and moe_dispatcher=deepep and "
-      "hybridep are not modelled by this version, as nothing of them was measured there: leave them as they are by default", LIMIT,
+  { { "not-built-yet-on-rocm", "on AMD's GPUs nccl_ub, sharp, tp_overlap, cuda_graph, graph_modules, compute=fp8-blockwise and "
+      "moe_dispatcher=deepep and hybridep are not modelled by this version, as nothing of them was measured there: leave them as they are by default", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    has_nvidia_parts, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_NCCL_UB, PLAN_SHARP, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_COMPUTE,
-      PLAN_MOE_DISPATCHER) },
+    has_nvidia_parts, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_NCCL_UB, PLAN_SHARP, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_GRAPH_MODULES,
+      PLAN_COMPUTE, PLAN_MOE_DISPATCHER) },
   { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH), PLAN_OF_BLOCKS },

@@ -80,8 +80,9 @@ plan_rules_facts (const Plan *resolved, const PlanModel *model, const PlanCluste
 }
 
 static const PlanRuleTable *const tables[]
-    = { &plan_rules_illegal,   &plan_rules_of_experts, &plan_rules_of_pipelines,
-        &plan_rules_of_stacks, &plan_rules_unbuilt,    &plan_rules_unbuilt_pipelines };
+    = { &plan_rules_illegal,          &plan_rules_of_experts, &plan_rules_of_pipelines,
+        &plan_rules_of_stacks,        &plan_rules_of_graphs,  &plan_rules_unbuilt,
+        &plan_rules_unbuilt_pipelines };
 
 static const PlanRuleEntry *
 entry_at (guint i)

@@ -185,6 +185,13 @@ plan_stream_name (PlanStream stream)
 }
 
 const char *
+plan_graph_place_name (PlanGraphPlace place)
+{
+  static const char *const names[PLAN_N_GRAPH_PLACES] = { "", "forward", "backward", "within" };
+  return names[place];
+}
+
+const char *
 plan_category_name (PlanCategory category)
 {
   static const char *const names[] = {

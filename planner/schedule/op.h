@@ -34,6 +34,16 @@ typedef struct
 
 #define PLAN_REF_NONE ((PlanRef){ .array = -1, .loop = -1 })
 
+/* What an op is to the CUDA graph of a part of a layer. */
+typedef enum
+{
+  PLAN_GRAPH_NONE,
+  PLAN_GRAPH_FORWARD,  /* the first of a forward pass's graph: with it the host launches all */
+  PLAN_GRAPH_BACKWARD, /* the same of a backward pass's */
+  PLAN_GRAPH_WITHIN,   /* a further one, which costs the host nothing, or memory of graphs' pool */
+  PLAN_N_GRAPH_PLACES
+} PlanGraphPlace;
+
 typedef struct
 {
   PlanOpKind kind;
@@ -41,6 +51,7 @@ typedef struct
   gint8 group; /* index of a collective's group among the schedule's groups; else -1 */
   guint8 n_waits;
   guint16 manner; /* index among the schedule's manners; 0: none (planner/schedule/manner.h) */
+  guint8 graph;   /* PlanGraphPlace */
   PlanRef refs[PLAN_MAX_REFS]; /* in the order of the op list's operands */
   gint64 dims[PLAN_MAX_DIMS];  /* in the order of the op list's dims */
   PlanRef waits[PLAN_MAX_WAITS];
@@ -86,6 +97,14 @@ plan_op_ref_access (PlanOpKind kind, guint i)
   return plan_op_shapes[kind].ref_access[i];
 }
 
+/* Whether a CUDA graph may hold an op: what the device does, and memory that it takes. */
+static inline gboolean
+plan_op_goes_into_graphs (PlanOpKind kind)
+{
+  return plan_op_class (kind) == PLAN_CLASS_COMPUTE || plan_op_class (kind) == PLAN_CLASS_COLLECTIVE
+         || kind == PLAN_OP_ALLOC;
+}
+
 /* Facts that are needed less often. */
 const char *plan_op_name (PlanOpKind kind);
 PlanWork plan_op_work (PlanOpKind kind);
@@ -99,6 +118,7 @@ const char *plan_op_dim_name (PlanOpKind kind, guint i);
 gboolean plan_op_dim_is_size (PlanOpKind kind,
                               guint i); /* whether it says how much is done, and not what */
 const char *plan_stream_name (PlanStream stream);
+const char *plan_graph_place_name (PlanGraphPlace place); /* "forward" */
 const char *plan_category_name (PlanCategory category);
 
 /* Floating-point operations of an op; 0 for those that are bound by memory. */

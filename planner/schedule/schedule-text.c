@@ -11,6 +11,7 @@
  *   item     := op | "repeat" VARIABLE "from=" INT "count=" INT "step=" INT ("along=" INT)?  item*
  *               "end"                       (along: elements per turn)
  *   op       := KIND STREAM ("group=" NAME)? (OPERAND "=" ref)* (DIM "=" INT)* (MANNER "=" REAL)*
+ *               ("graph=" ("forward" | "backward" | "within"))?   (of a part of a layer)
  *               ("wait=" ref ("," ref)*)? ("record=" ref)?
  *   ref      := NAME ("[" index "]")? ("+" INT)? ("~" VARIABLE)?
  *               (+ INT: first element used; ~ VARIABLE: in its first turn, then further along)
@@ -87,6 +88,8 @@ print_op (const PlanSchedule *self, GString *out, const PlanOp *op, const char *
     g_string_append_printf (out, " %s=%" G_GINT64_FORMAT, plan_op_dim_name (op->kind, i),
                             op->dims[i]);
   print_manner (out, plan_schedule_manner (self, op));
+  if (op->graph != PLAN_GRAPH_NONE)
+    g_string_append_printf (out, " graph=%s", plan_graph_place_name (op->graph));
   for (guint i = 0; i < op->n_waits; i++)
     {
       g_string_append (out, i == 0 ? " wait=" : ",");
@@ -380,6 +383,21 @@ read_manner (const Reader *reader, PlanMannerKey key, const char *text, PlanOp *
          || fail (reader, error, "there are more than %d manners of ops", MAX_MANNERS);
 }
 
+static gboolean
+read_graph_place (const Reader *reader, const char *name, PlanOp *op, GError **error)
+{
+  const gboolean is_memory = op->kind == PLAN_OP_ALLOC;
+  for (PlanGraphPlace place = PLAN_GRAPH_FORWARD; place < PLAN_N_GRAPH_PLACES; place++)
+    if (strcmp (name, plan_graph_place_name (place)) == 0
+        && (!is_memory || place == PLAN_GRAPH_WITHIN))
+      {
+        op->graph = (guint8)place;
+        return TRUE;
+      }
+  return fail (reader, error, "graph= is %s, not '%s'",
+               is_memory ? "within" : "forward, backward or within", name);
+}
+
 /* Reads one "key=value" of an op; `seen` has a bit per operand, then per dim. */
 static gboolean
 read_op_word (const Reader *reader, const char *word, PlanOp *op, guint *seen, GError **error)
@@ -402,6 +420,8 @@ read_op_word (const Reader *reader, const char *word, PlanOp *op, guint *seen, G
       return read_manner (reader, key, value, op, error);
   if ((value = value_of (word, "group")))
     return read_group_name (reader, value, op, error);
+  if (plan_op_goes_into_graphs (op->kind) && (value = value_of (word, "graph")))
+    return read_graph_place (reader, value, op, error);
   if ((value = value_of (word, "wait")))
     return read_waits (reader, value, op, error);
   if ((value = value_of (word, "record")))

@@ -679,6 +679,7 @@ plan_bound_distil_exchange (const Plan *resolved, Plan *out_plan)
   plan.value[PLAN_OFFLOAD_LAYERS] = plan.value[PLAN_OFFLOAD_MODULES] = 0;
   plan.value[PLAN_OFFLOAD_OPTIMIZER] = 0;
   SET (&plan, CUDA_GRAPH, OFF);
+  plan.value[PLAN_GRAPH_MODULES] = 0;
   *out_plan = plan;
 }
 

@@ -172,11 +172,23 @@ sim_cost_further_ops (const SimCostInput *input, const PlanOp *op)
   return MAX (ops, 0);
 }
 
+/* The host's time to replay the graph of a part of a layer: a module is called, or autograd calls
+ * its backward function, as for a product in either pass. Assumed: nobody measured it. */
+static gint64
+graph_ns (const gint64 *launch_ns, guint8 place)
+{
+  return place == PLAN_GRAPH_FORWARD    ? launch_ns[PLAN_LAUNCH_PRODUCT]
+         : place == PLAN_GRAPH_BACKWARD ? launch_ns[PLAN_LAUNCH_GRADIENT]
+                                        : 0;
+}
+
 gint64
 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
   if (op->kind == PLAN_OP_PREPARE)
     return input->stack->optimizer.tensor_ns * op->dims[PLAN_DIM_PREPARE_tensors];
+  if (op->graph != PLAN_GRAPH_NONE)
+    return graph_ns (input->stack->host.launch_ns, op->graph);
   const gint64 pieces = op->kind == PLAN_OP_JOIN_ROWS ? op->dims[PLAN_DIM_JOIN_ROWS_pieces] : 0;
   const gint64 *launch_ns = input->stack->host.launch_ns;
   const gint64 ns = launch_ns[launch] + (calls_of (op) - 1) * FURTHER_CALL_NS + pieces * PIECE_NS

@@ -339,7 +339,10 @@ sim_cost_new (const SimCostInput *input, GError **error)
           = (!is_timed || !self->is_serial)
             && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule));
       of->launch_ns = is_launched ? host_time (&complete, op, launch) : 0;
-      of->launches = launches_of (op, sim_cost_kernels (&complete, op, launch));
+      of->launches = launches_of (op, op->graph == PLAN_GRAPH_WITHIN ? 0
+                                      : op->graph != PLAN_GRAPH_NONE
+                                          ? 1
+                                          : sim_cost_kernels (&complete, op, launch));
     }
   return g_steal_pointer (&self);
 }

@@ -104,7 +104,7 @@ find_moves (SimFootprint *self)
       move->node = item->node;
       move->modulus = ref->modulus;
       move->category = (guint8)buffer->category;
-      move->pool = (guint8)sim_memory_pool (array->bytes, item->stream);
+      move->pool = (guint8)sim_memory_pool (array->bytes, item->stream, item->is_of_graph);
       move->value = ref->loop >= 0 ? (guint8)ref->loop : SIM_NO_VALUE;
       move->has_unit = buffer->count > 1;
       move->has_block

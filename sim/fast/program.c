@@ -171,6 +171,7 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
     .index = (guint32)ref->array,
     .node = node,
     .stream = op->stream,
+    .is_of_graph = op->graph != PLAN_GRAPH_NONE,
     .launches = memory->launches,
     .buffer = { .first = plan_schedule_buffer (self->schedule, (guint)ref->array)->first,
                 .offset = ref->offset,

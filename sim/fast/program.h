@@ -33,8 +33,9 @@ typedef struct
   guint32 index;
   guint32 node;
   SimRef buffer;
-  PlanStream stream; /* stream whose pool the memory comes from */
-  guint launches;    /* memory list: launches between the item before and this one */
+  PlanStream stream;    /* stream whose pool the memory comes from */
+  gboolean is_of_graph; /* it comes from the pool of CUDA graphs of layers */
+  guint launches;       /* memory list: launches between the item before and this one */
 } SimItem;
 
 typedef struct

@@ -55,12 +55,14 @@ START_TEST (takes_the_same_decisions)
       PlanMemory columns;
       plan_op_init (&op, is_held ? PLAN_OP_FREE : PLAN_OP_ALLOC, streams[b % 3]);
       op.refs[0] = (PlanRef){ .array = (gint32)b, .loop = -1 };
+      op.graph = b % 4 == 3 ? PLAN_GRAPH_WITHIN : PLAN_GRAPH_NONE;
       sim_memory_apply (memory, &cursor, &op);
       if (is_held)
         sim_blocks_give_back (&blocks, held[b]);
       held[b] = is_held ? SIM_BLOCKS_NONE
                         : sim_blocks_take (&blocks, sizes[b],
-                                           sim_memory_pool (sizes[b], streams[b % 3]), &hints[b]);
+                                           sim_memory_pool (sizes[b], streams[b % 3], b % 4 == 3),
+                                           &hints[b]);
       ck_assert (sim_memory_report (memory, &columns, NULL));
       ck_assert_msg (columns.reserved == blocks.reserved, "seed %d: op %u", _i, i);
     }
@@ -106,8 +108,9 @@ round_run (const Round *self, SimBlocks *blocks)
       if (held[b] != SIM_BLOCKS_NONE)
         sim_blocks_give_back (blocks, held[b]);
       else
-        held[b] = sim_blocks_take (blocks, self->sizes[b],
-                                   sim_memory_pool (self->sizes[b], PLAN_STREAM_COMPUTE), &hint);
+        held[b]
+            = sim_blocks_take (blocks, self->sizes[b],
+                               sim_memory_pool (self->sizes[b], PLAN_STREAM_COMPUTE, FALSE), &hint);
     }
 }
 
@@ -123,10 +126,11 @@ prepare (SimBlocks *blocks, const Round *around, gboolean expands, guint32 keeps
       SimBlocksHint hint = { 0 };
       keeps[k] = sim_blocks_take (
           blocks, around->sizes[k] / 1024 * 512 + 512,
-          sim_memory_pool (around->sizes[k] / 1024 * 512 + 512, PLAN_STREAM_COMPUTE), &hint);
+          sim_memory_pool (around->sizes[k] / 1024 * 512 + 512, PLAN_STREAM_COMPUTE, FALSE), &hint);
       hint = (SimBlocksHint){ 0 };
-      holes[k] = sim_blocks_take (blocks, around->sizes[k],
-                                  sim_memory_pool (around->sizes[k], PLAN_STREAM_COMPUTE), &hint);
+      holes[k]
+          = sim_blocks_take (blocks, around->sizes[k],
+                             sim_memory_pool (around->sizes[k], PLAN_STREAM_COMPUTE, FALSE), &hint);
     }
   for (guint k = 0; k < KEEPS; k++)
     sim_blocks_give_back (blocks, holes[k]);

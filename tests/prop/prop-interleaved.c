@@ -651,7 +651,7 @@ static gboolean
 is_alike (const PlanCursor *a, const PlanOp *x, const PlanCursor *b, const PlanOp *y)
 {
   gboolean ok = x->kind == y->kind && x->stream == y->stream && x->group == y->group
-                && x->manner == y->manner && x->n_waits == y->n_waits
+                && x->manner == y->manner && x->graph == y->graph && x->n_waits == y->n_waits
                 && memcmp (x->dims, y->dims, sizeof x->dims) == 0
                 && (x->record.array < 0) == (y->record.array < 0)
                 && (x->record.array < 0

@@ -205,6 +205,9 @@ random_expert_case (guint seed, const PlanModel *model, const PlanCluster *clust
         random_torch_settings (rand, &plan, plan_cluster_devices (cluster));
       else
         random_settings (rand, &plan, model, plan_cluster_devices (cluster));
+      if (g_rand_boolean (rand)) /* any modules: a quarter of the sets is legal */
+        plan.value[PLAN_GRAPH_MODULES]
+            = g_rand_int_range (rand, 0, 1 << (PLAN_GRAPH_MODULES_N_VALUES - 1));
       if (tries == 2000)
         g_error ("seed %u: no plan", seed);
       of = plan_case_new (model, cluster, &plan, NULL, NULL);

@@ -210,9 +210,10 @@ static const PlanField any[] = { PLAN_STRATEGY,
                                  PLAN_SHARP,
                                  PLAN_TASK };
 
-/* Sets doc_tokens in one of five plans, eod_mask_loss in one of three, of stacks that know them. */
+/* Sets doc_tokens in one of five plans, eod_mask_loss in one of three, of stacks that know them,
+ * and graph_modules in three of five. */
 static void
-set_documents (guint seed, Plan *plan, const char *stack)
+set_megatron (guint seed, Plan *plan, const char *stack)
 {
   static const char *const known[] = { "native", "megatron", "megatron-fsdp", NULL };
   if (!g_strv_contains (known, stack))
@@ -221,6 +222,8 @@ set_documents (guint seed, Plan *plan, const char *stack)
     set_int (plan, "doc_tokens", 1 + seed * 37 % 300);
   if (seed % 3 == 1)
     set (plan, "eod_mask_loss", "on");
+  if (strcmp (stack, "megatron") == 0 && seed % 5 != 4)
+    plan->value[PLAN_GRAPH_MODULES] = seed / 2 % 4; /* attn, mlp */
 }
 
 /* Sets what PyTorch's stacks alone have: grad_sync in one of two plans, adam_foreach in one of
@@ -291,7 +294,7 @@ random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster
       set_int (&plan, "gbs", mbs * devices * g_rand_int_range (rand, 1, 5));
       if (strcmp (stack, "native") == 0)
         set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ] / plan.value[PLAN_CP]);
-      set_documents (seed, &plan, stack);
+      set_megatron (seed, &plan, stack);
       set_torch (seed, &plan, stack);
     }
   while (!(of = plan_case_new (model, cluster, &plan, NULL, NULL)));
@@ -314,6 +317,8 @@ random_ops (GRand *rand, PlanSchedule *schedule, gint32 buffers, gint32 events, 
       op.refs[0] = ref;
       if (op.kind == PLAN_OP_ALL_REDUCE)
         op.group = (gint8)g_rand_int_range (rand, 0, 2);
+      if (g_rand_int_range (rand, 0, 3) == 0)
+        op.graph = (guint8)g_rand_int_range (rand, 0, PLAN_N_GRAPH_PLACES);
       if (g_rand_boolean (rand)) /* wraps around to the same place */
         op.refs[0].modulus = (guint8)n_buffers;
       op.dims[0] = g_rand_int_range (rand, 1, 17);

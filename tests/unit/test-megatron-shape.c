@@ -200,9 +200,29 @@ static const struct
     "pp=4 vpp=1 pp_overlap=on", NULL },
   { MOE BATCH TE_LOSS, 0, "", "for want of stability" },
   { MOE BATCH TE_LOSS, 20260602, "ce_fusion=te", NULL },
+  { LLAMA BATCH "--cuda-graph-impl local --cuda-graph-scope full_iteration", 0,
+    "cuda_graph=on graph_modules=none", NULL },
+  { LLAMA BATCH "--enable-cuda-graph --cuda-graph-scope full_iteration", 0, "cuda_graph=on", NULL },
+  { LLAMA BATCH "--cuda-graph-impl none --cuda-graph-scope attn", 0,
+    "cuda_graph=off graph_modules=none", NULL },
+  { LLAMA BATCH "--cuda-graph-impl transformer_engine", 0, "cuda_graph=off graph_modules=attn+mlp",
+    NULL },
+  { LLAMA BATCH "--external-cuda-graph", 0, "graph_modules=attn+mlp", NULL },
+  { LLAMA BATCH "--external-cuda-graph --cuda-graph-scope attn", 0, "graph_modules=attn", NULL },
+  { LLAMA BATCH "--cuda-graph-impl local --cuda-graph-scope full", 0, "graph_modules=attn+mlp",
+    NULL },
+  { LLAMA BATCH "--cuda-graph-impl transformer_engine --cuda-graph-modules attn mlp", 0,
+    "graph_modules=attn+mlp", NULL },
+  { MOE BATCH "--cuda-graph-impl transformer_engine", 0, "graph_modules=attn+moe", NULL },
+  { MOE BATCH "--moe-layer-freq '([0]*1+[1]*3)' --cuda-graph-impl transformer_engine", 0,
+    "graph_modules=attn+mlp+moe", NULL },
+  { MOE BATCH "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", 0,
+    "graph_modules=attn+moe_router", NULL },
+  { MOE BATCH "--cuda-graph-impl local --cuda-graph-modules moe_router", 0,
+    "graph_modules=moe_router+moe_preprocess", NULL },
 };
 
-START_TEST (settings_of_experts_are_read)
+START_TEST (settings_are_read)
 {
   g_auto (PlanMegatron) megatron = { 0 };
   g_autoptr (GError) error = NULL;
@@ -406,12 +426,46 @@ START_TEST (patterns_become_layers)
 }
 END_TEST
 
+/* A log prints members of an enumeration. */
+START_TEST (logs_name_modules)
+{
+  static const struct
+  {
+    const char *value, *fields;
+  } logs[]
+      = { { "[<CudaGraphModule.attn: 1>, <CudaGraphModule.moe_router: 4>]", "attn+moe_router" },
+          { "['attn']", "attn" },
+          { "[]", "attn+moe" } };
+  for (guint i = 0; i < G_N_ELEMENTS (logs); i++)
+    {
+      g_autoptr (GError) error = NULL;
+      g_auto (PlanMegatron) megatron = { 0 };
+      g_autofree char *log = g_strdup_printf (
+          "------------------------ arguments ------------------------\n"
+          "  num_layers ..................... 4\n  hidden_size .................... 64\n"
+          "  num_attention_heads ............ 4\n  seq_length ..................... 128\n"
+          "  max_position_embeddings ........ 128\n  num_experts .................... 8\n"
+          "  micro_batch_size ............... 1\n  global_batch_size .............. 8\n"
+          "  world_size ..................... 8\n  padded_vocab_size .............. 256\n"
+          "  cuda_graph_impl ................ transformer_engine\n"
+          "  cuda_graph_modules ............. %s\n"
+          "-------------------- end of arguments ---------------------\n",
+          logs[i].value);
+      ck_assert_msg (plan_megatron_parse (log, "log", 0, &megatron, &error), "%s", error->message);
+      g_autofree char *modules
+          = plan_field_print (PLAN_GRAPH_MODULES, megatron.plan.value[PLAN_GRAPH_MODULES]);
+      ck_assert_str_eq (modules, logs[i].fields);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
   TCase *tcase = tcase_create ("megatron-shape");
+  tcase_add_test (tcase, logs_name_modules);
   tcase_add_loop_test (tcase, flags_mean_models, 0, G_N_ELEMENTS (models));
-  tcase_add_loop_test (tcase, settings_of_experts_are_read, 0, G_N_ELEMENTS (settings));
+  tcase_add_loop_test (tcase, settings_are_read, 0, G_N_ELEMENTS (settings));
   tcase_add_loop_test (tcase, failures_are_explained, 0, G_N_ELEMENTS (failures));
   tcase_add_loop_test (tcase, another_model_is_noted, 0, G_N_ELEMENTS (pairs));
   tcase_add_loop_test (tcase, patterns_are_evaluated, 0, 300);

@@ -99,7 +99,8 @@ static const struct
   { ALL FSDP "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", 0,
     "tp=2 tp_overlap=ub" },
   { ALL FSDP "--empty-unused-memory-level 1", 0, "empty_cache=on" },
-  { ALL FSDP "--cuda-graph-impl local --deterministic-mode", 0, "cuda_graph=on deterministic=on" },
+  { ALL FSDP "--cuda-graph-impl full_iteration --deterministic-mode", 0,
+    "cuda_graph=on deterministic=on" },
   { ALL FSDP "--optimizer sgd", 0, "optimizer=sgd" },
   { ALL FSDP, 0, "hidden_dropout=0.1 attention_dropout=0.1" }, /* as transformer_config.py has it */
   { ALL FSDP "--hidden-dropout 0 --attention-dropout 0.25", 0,
@@ -683,7 +684,8 @@ write_plan (const Plan *plan)
   write_flag (text, PLAN_MEGATRON_NAN_CHECK, plan->value[PLAN_NAN_CHECK] ? "on" : "off");
   write_flag (text, PLAN_MEGATRON_USE_SHARP, plan->value[PLAN_SHARP] ? "on" : "off");
   write_flag (text, PLAN_MEGATRON_SEQUENCE_PARALLEL, plan->value[PLAN_SP] == 1 ? "on" : "off");
-  write_flag (text, PLAN_MEGATRON_CUDA_GRAPH, plan->value[PLAN_CUDA_GRAPH] ? "local" : "none");
+  write_flag (text, PLAN_MEGATRON_CUDA_GRAPH,
+              plan->value[PLAN_CUDA_GRAPH] ? "full_iteration" : "none");
   write_flag (text, PLAN_MEGATRON_EMPTY_CACHE, plan->value[PLAN_EMPTY_CACHE] ? "2" : "0");
   write_flag (text, PLAN_MEGATRON_OPTIMIZER, plan->value[PLAN_OPTIMIZER] ? "sgd" : "adam");
   write_flag (text, PLAN_MEGATRON_DOUBLE_BUFFER, plan->value[PLAN_DOUBLE_BUFFER] ? "on" : "off");

@@ -4,6 +4,8 @@
 #include "tests/unit/test-plan-case.h"
 
 /* One plan per rule that breaks it; the first message must be that rule's. */
+#define GRAPHS "gbs=64 stack=megatron strategy=optim "
+
 static const struct
 {
   const char *rule, *cluster, *words;
@@ -223,6 +225,23 @@ static const struct
     "gbs=8 stack=megatron cuda_graph=on recompute=selective recompute_modules=core_attn "
     "attention_dropout=0.1 strategy=optim" },
   { "graphs-are-megatron-s", "dgx-h100", "gbs=8 stack=fsdp2 cuda_graph=on" },
+  { "graph-modules-are-megatron-s", "dgx-h100", "gbs=8 stack=fsdp2 graph_modules=attn" },
+  { "graph-modules-are-megatron-s", "dgx-h100", "gbs=8 stack=native graph_modules=attn" },
+  { "graph-modules-or-step", "dgx-h100", GRAPHS "cuda_graph=on graph_modules=attn" },
+  { "graph-modules-exist", "dgx-h100", GRAPHS "graph_modules=attn+mamba" },
+  { "graph-modules-exist", "dgx-h100", GRAPHS "graph_modules=moe_router" },
+  { "graph-modules-within-recompute", "dgx-h100", GRAPHS "graph_modules=attn recompute=full" },
+  { "graph-modules-recompute-no-dropout", "dgx-h100",
+    GRAPHS "graph_modules=attn recompute=selective recompute_modules=core_attn "
+           "attention_dropout=0.1" },
+  { "graph-modules-recompute-no-dropout", "dgx-h100",
+    GRAPHS "graph_modules=mlp recompute=selective recompute_modules=mlp hidden_dropout=0.1" },
+  { "graph-modules-or-offload-layers", "dgx-h100", GRAPHS "graph_modules=attn offload_layers=1" },
+  { "not-built-yet-graph_modules", "dgx-h100", "gbs=8 graph_modules=attn" },
+  { "not-built-yet-graph_modules", "dgx-h100",
+    GRAPHS "graph_modules=attn offload_modules=core_attn" },
+  { "not-built-yet-graph_modules", "dgx-h100", GRAPHS "graph_modules=attn doc_tokens=100" },
+  { "not-built-yet-graph_modules", "dgx-h100", GRAPHS "graph_modules=attn task=eval" },
   { "megatron-empties-its-cache", "dgx-h100", "gbs=8 stack=fsdp2 empty_cache=on" },
   { "async-is-compiled", "dgx-h100", "gbs=8 stack=fsdp2 tp=2 tp_overlap=async" },
   { "user-buffers-are-transformer-engine-s", "dgx-h100", "gbs=8 stack=fsdp2 tp=2 tp_overlap=ub" },
@@ -308,6 +327,21 @@ static const struct
 #define FALCON "family=falcon,layers=4,hidden=64,ffn=256,heads=4,kv_heads=2,vocab=64,max_seq=64"
   { "torch-stages-are-untied", "gpt2", "gbs=64 stack=fsdp2 strategy=optim_grads pp=2" },
   { "not-built-yet-cuda_graph-of-experts", "mixtral-8x7b", "gbs=64 stack=native cuda_graph=on" },
+  { "graph-modules-exist", "mixtral-8x7b", GRAPHS "graph_modules=attn+mlp" },
+  { "graph-moe-or-router", "mixtral-8x7b", GRAPHS "graph_modules=moe+moe_router" },
+  { "graph-preprocess-needs-router", "mixtral-8x7b", GRAPHS "graph_modules=moe_preprocess" },
+  { "graph-moe-needs-padding", "mixtral-8x7b", GRAPHS "graph_modules=moe moe_capacity=1" },
+  { "graph-preprocess-does-not-wait", "mixtral-8x7b",
+    GRAPHS "graph_modules=moe_router+moe_preprocess moe_capacity=1" },
+  { "graph-modules-within-recompute", "mixtral-8x7b",
+    GRAPHS "graph_modules=moe_router recompute=selective recompute_modules=moe" },
+  { "graph-modules-beside-ep-overlap", "deepseek-v3",
+    GRAPHS "ep=8 graph_modules=mlp ep_overlap=on grad_accum_fusion=on" },
+  { "graph-modules-beside-ep-overlap", "mixtral-8x7b",
+    "gbs=64 ep=8 graph_modules=attn ep_overlap=on" },
+  { "graph-modules-delay-wgrad", "mixtral-8x7b",
+    GRAPHS "ep=8 graph_modules=attn ep_overlap=on ep_delay_wgrad=on grad_accum_fusion=off" },
+  { "not-built-yet-with-delta", "qwen3-next-80b-a3b", GRAPHS "ep=8 graph_modules=attn" },
   { "not-built-yet-offload-of-experts", "mixtral-8x7b", "gbs=64 stack=native offload_layers=1" },
   { "not-built-yet-compute-of-experts", "deepseek-v2-lite", "gbs=64 compute=fp8-delayed" },
   { "not-built-yet-experts-of-stack", "deepseek-v3,mtp=0", "gbs=64 stack=fsdp1" },
@@ -490,6 +524,11 @@ START_TEST (graphs_need_gpus)
   cluster->kind = PLAN_DEVICE_CPU;
   ck_assert (plan_resolve (&plan, model, cluster, &resolved, NULL));
   ck_assert (plan_set (&plan, "cuda_graph", "on", NULL));
+  ck_assert (!plan_resolve (&plan, model, cluster, &resolved, &error));
+  ck_assert_msg (strstr (error->message, rule->reason), "%s", error->message);
+  g_clear_error (&error);
+  ck_assert (plan_set (&plan, "cuda_graph", "off", NULL));
+  ck_assert (plan_set (&plan, "graph_modules", "attn", NULL));
   ck_assert (!plan_resolve (&plan, model, cluster, &resolved, &error));
   ck_assert_msg (strstr (error->message, rule->reason), "%s", error->message);
 }
