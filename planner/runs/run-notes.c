@@ -45,7 +45,6 @@ static const struct
   { "cuda_graph", "yes", MEANS_SET, "cuda_graph=on" },
   { "cuda_graph", "no", MEANS_SET, "cuda_graph=off" },
   { "cuda_graph", "none", MEANS_SET, "cuda_graph=off" },
-  { "cuda_graph", NULL, MEANS_REMARK, "CUDA graphs of parts of a step" },
   { "attention", "unfused", MEANS_FORBID, "scores that are kept and read again" },
   { "attention", "local", MEANS_FORBID, "scores that are kept and read again" },
   { "attention", "fp8", MEANS_FORBID, "products of attention in fp8" },
@@ -177,6 +176,32 @@ applies (guint i, const char *value)
   return TRUE;
 }
 
+/* CUDA graphs of parts of layers, or of the step where a row names another kind: as the recipe of
+ * the row's release says, else as the row itself does. What a row took from a recipe file of
+ * another date is no word of its own. */
+static gboolean
+apply_graphs (PlanRunRow *self, GError **error)
+{
+  g_autofree char *step = plan_run_row_known (self, "cuda_graph");
+  g_autofree char *modules = plan_run_row_known (self, "graph_modules");
+  g_autofree char *note = plan_run_row_note (self, "cuda_graph");
+  g_autofree char *scope = plan_run_row_note (self, "cuda_graph_scope");
+  g_autofree char *of = plan_run_row_note (self, "recompute_source");
+  const gboolean is_own = scope && !(of && g_str_has_prefix (of, "recipe file"));
+  if (step || modules)
+    return (!step || set_field (self, "cuda_graph=", step, error))
+           && (!modules || set_field (self, "graph_modules=", modules, error));
+  if (!note || g_str_equal (note, "yes") || g_str_equal (note, "no") || g_str_equal (note, "none"))
+    return TRUE;
+  if (g_str_equal (note, "layers")) /* of models without experts */
+    return set_field (self, "graph_modules=attn+mlp", NULL, error);
+  if (g_str_equal (note, "transformer_engine") && is_own)
+    return set_field (self, "graph_modules=", scope, error);
+  self->is_partial = TRUE;
+  plan_run_row_remark (self, "cuda_graph=%s is not modelled: CUDA graphs of parts of a step", note);
+  return TRUE;
+}
+
 gboolean
 plan_run_row_apply_notes (PlanRunRow *self, GError **error)
 {
@@ -216,5 +241,5 @@ plan_run_row_apply_notes (PlanRunRow *self, GError **error)
           break;
         }
     }
-  return TRUE;
+  return apply_graphs (self, error);
 }

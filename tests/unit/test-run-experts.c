@@ -120,7 +120,8 @@ static const struct
   /* DeepSeek-V3's layouts are Megatron-Bridge's; its FLOPs per token count a prediction module. */
   { "bridge-0150",
     "family=deepseek_v3,layers=61,hidden=7168,ffn=18432," LATENT "max_seq=4096,mtp=1",
-    "pp=4 vpp=4 pp_last_short=3 moe_dispatcher=hybridep !pp_count_embedding= !moe_shared_overlap=",
+    "pp=4 vpp=4 pp_last_short=3 moe_dispatcher=hybridep !pp_count_embedding= !moe_shared_overlap= "
+    "graph_modules=attn+moe_router+moe_preprocess",
     "dealt out as Megatron-Bridge's recipe does" },
   { "bridge-0300", NULL,
     "pp=2 vpp=4 pp_last_short=3 ep=32 !etp=", "dealt out as Megatron-Bridge's" },
