@@ -10,6 +10,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
+#include "planner/model/layer-kinds.h"
 
 #include <string.h>
 #ifdef __GLIBC__
@@ -408,34 +409,68 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   return TRUE;
 }
 
-/* Whether the question says what ep_overlap may be. */
+/* Whether the question says what a field may be. */
 static gboolean
-says_overlap (const AdviseChoice *choice)
+says (const AdviseChoice *choice, PlanField field)
 {
-  gboolean says = choice->pinned[PLAN_EP_OVERLAP];
+  gboolean says = choice->pinned[field];
   for (char **o = choice->question->only; o && *o; o++)
     {
-      PlanField field;
-      says = says || (parse_set (*o, &field, NULL) && field == PLAN_EP_OVERLAP);
+      PlanField other;
+      says = says || (parse_set (*o, &other, NULL) && other == field);
     }
   return says;
 }
 
-/* Tries a plan with ep_overlap=on, and notes one that fits and is faster than the best so far.
+#define N_WAYS 2
+
+/* The modules of each layer that always have as many rows, and which of them mix tokens. */
+static void
+find_graphs (const PlanModel *model, gint64 seq, gint64 *out_ways)
+{
+  gint64 layers[PLAN_N_LAYER_KINDS], mixing = 0, feeding = 0;
+  plan_model_count_kinds (model, seq, layers);
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    {
+      const gboolean is_ssm = kind & PLAN_LAYER_RECURRENT && model->ssm.heads > 0;
+      if (layers[kind] > 0 && plan_layer_mixes (kind))
+        mixing |= 1 << (is_ssm ? PLAN_GRAPH_MODULES_MAMBA : PLAN_GRAPH_MODULES_ATTN);
+      if (layers[kind] > 0 && plan_layer_feeds (kind))
+        feeding |= 1 << (kind & PLAN_LAYER_EXPERTS ? PLAN_GRAPH_MODULES_MOE_ROUTER
+                                                   : PLAN_GRAPH_MODULES_MLP);
+    }
+  out_ways[0] = mixing;
+  out_ways[1] = mixing | feeding;
+}
+
+/* Changes a plan to one of the ways of a trial. */
+static void
+change_to (AdviseTrialKind kind, guint way, const gint64 *graphs, Plan *plan)
+{
+  if (kind == ADVISE_TRIAL_OVERLAP)
+    {
+      plan->value[PLAN_EP_OVERLAP] = PLAN_EP_OVERLAP_ON;
+      plan->value[PLAN_EP_DELAY_WGRAD] = way ? PLAN_EP_DELAY_WGRAD_ON : PLAN_EP_DELAY_WGRAD_OFF;
+    }
+  else
+    plan->value[PLAN_GRAPH_MODULES] = graphs[way];
+}
+
+/* Tries a plan in the ways of a trial, and notes one that fits and is faster than the best so far.
  * Returns whether such a plan is legal. */
 static gboolean
-try_overlapped (const AdviseChoice *choice, AdviseScorer *scorer, const Plan *found,
-                PlanFound *best)
+try_plan (const AdviseChoice *choice, AdviseScorer *scorer, AdviseTrialKind kind, const Plan *found,
+          PlanFound *best)
 {
-  static const gint64 delays[] = { PLAN_EP_DELAY_WGRAD_OFF, PLAN_EP_DELAY_WGRAD_ON };
   const AdviseInput *input = choice->input;
+  gint64 graphs[N_WAYS];
   gboolean is_legal = FALSE;
-  for (guint k = 0; k < G_N_ELEMENTS (delays); k++)
+  find_graphs (input->model, found->value[PLAN_SEQ], graphs);
+  for (guint way = 0; way < N_WAYS; way++)
     {
       Plan plan = *found;
       PlanScore score;
-      plan.value[PLAN_EP_OVERLAP] = PLAN_EP_OVERLAP_ON;
-      plan.value[PLAN_EP_DELAY_WGRAD] = delays[k];
+      change_to (kind, way, graphs, &plan);
       g_autoptr (PlanCase) of
           = plan_case_new (input->model, input->cluster, &plan, advise_workspaces (input), NULL);
       is_legal = is_legal || of;
@@ -451,26 +486,35 @@ try_overlapped (const AdviseChoice *choice, AdviseScorer *scorer, const Plan *fo
 
 #define MOST_TRIED 32
 
-void
-advise_query_try_overlap (const AdviseChoice *choice, AdviseQuery *self)
+static void
+try_all (const AdviseChoice *choice, AdviseScorer *scorer, AdviseQuery *self, AdviseTrialKind kind)
 {
-  const AdviseAnswer *first = advise_query_best (self);
-  if (!first || choice->input->model->experts == 0 || says_overlap (choice)
-      || !self->result.is_whole)
-    return;
-  g_autoptr (AdviseScorer) scorer = advise_scorer_new (choice->input, choice->p_fits);
+  const PlanFound *first = advise_query_best (self)->found;
+  AdviseTrial *trial = &self->trials[kind];
   g_autoptr (GArray) front = plan_search_front (&self->result);
-  PlanFound best = { .score = first->found->score };
-  for (guint i = 0; i < self->answers->len && self->n_tried < MOST_TRIED; i++)
-    self->n_tried += try_overlapped (
-        choice, scorer, &g_array_index (self->answers, AdviseAnswer, i).found->plan, &best);
-  for (guint i = 0; i < front->len && self->n_tried < MOST_TRIED; i++)
-    self->n_tried += try_overlapped (
-        choice, scorer,
+  PlanFound best = { .score = first->score };
+  for (guint i = 0; i < self->answers->len && trial->n_tried < MOST_TRIED; i++)
+    trial->n_tried += try_plan (choice, scorer, kind,
+                                &g_array_index (self->answers, AdviseAnswer, i).found->plan, &best);
+  for (guint i = 0; i < front->len && trial->n_tried < MOST_TRIED; i++)
+    trial->n_tried += try_plan (
+        choice, scorer, kind,
         &g_array_index (self->result.found, PlanFound, g_array_index (front, guint, i)).plan,
         &best);
-  if (best.score.time_ns < first->found->score.time_ns)
-    self->overlapped = best;
+  if (best.score.time_ns < first->score.time_ns)
+    trial->faster = best;
+}
+
+void
+advise_query_try (const AdviseChoice *choice, AdviseQuery *self)
+{
+  if (!advise_query_best (self) || !self->result.is_whole)
+    return;
+  g_autoptr (AdviseScorer) scorer = advise_scorer_new (choice->input, choice->p_fits);
+  if (choice->input->model->experts > 0 && !says (choice, PLAN_EP_OVERLAP))
+    try_all (choice, scorer, self, ADVISE_TRIAL_OVERLAP);
+  if (!says (choice, PLAN_GRAPH_MODULES))
+    try_all (choice, scorer, self, ADVISE_TRIAL_GRAPHS);
 }
 
 /* The least relative difference of two plans' times that predictions can tell. It is far smaller

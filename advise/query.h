@@ -46,14 +46,27 @@ typedef struct
   gint64 id; /* number in the store; 0: not stored */
 } AdviseAnswer;
 
+/* What the search leaves out, as it would take long, and what is tried on plans that it found. */
+typedef enum
+{
+  ADVISE_TRIAL_OVERLAP, /* ep_overlap=on, with and without ep_delay_wgrad */
+  ADVISE_TRIAL_GRAPHS,  /* graph_modules: of attention and state spaces; of all that has one size */
+  ADVISE_N_TRIALS
+} AdviseTrialKind;
+
+typedef struct
+{
+  guint n_tried;    /* found plans that it was tried on */
+  PlanFound faster; /* the fastest of these; of time 0 where none beats the best answer */
+} AdviseTrial;
+
 typedef struct
 {
   PlanSearchResult result;
   GArray *answers;     /* AdviseAnswer; empty where no plan fits */
   guint64 n_simulated; /* schedules simulated */
   double seconds;
-  guint n_tried;        /* found plans that were tried with ep_overlap=on */
-  PlanFound overlapped; /* the fastest of these; of time 0 where none beats the best answer */
+  AdviseTrial trials[ADVISE_N_TRIALS];
 } AdviseQuery;
 
 void advise_query_clear (AdviseQuery *self);
@@ -85,10 +98,9 @@ gboolean advise_choice_can_offload (const AdviseChoice *self, const PlanSpace *s
  * plan fits is no error here. */
 gboolean advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GError **error);
 
-/* Tries answers, and what else is on the front, with ep_overlap=on, with and without
- * ep_delay_wgrad, unless the question says whether to: the search leaves that out, as such
- * schedules are long. */
-void advise_query_try_overlap (const AdviseChoice *choice, AdviseQuery *self);
+/* Tries answers, and what else is on the front, with what the search leaves out, unless the
+ * question says what it may be. */
+void advise_query_try (const AdviseChoice *choice, AdviseQuery *self);
 
 /* The number of an answer's group, from 1. Answers of a group have times too close to the first
  * one's to be told apart. */

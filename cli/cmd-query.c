@@ -45,7 +45,7 @@ answer (const Request *request, const AdviseInput *input, CliFormat format, GErr
   AdviseChoice choice;
   if (!cli_query_ask (&choice, &request->asked.question, input, &query, error))
     return FALSE;
-  advise_query_try_overlap (&choice, &query);
+  advise_query_try (&choice, &query);
   cli_query_print (&query, &choice, format);
   return TRUE;
 }

@@ -207,29 +207,39 @@ print_front (const AdviseQuery *self, const AdviseChoice *choice)
   cli_print_row ("front", text->str);
 }
 
-/* Prints whether ep_overlap=on makes a plan faster than the best answer. */
-static void
-print_overlapped (const AdviseQuery *self)
+/* What was tried, how that is said, what is added where it helps, and how to search with it. */
+static const struct
 {
-  const PlanFound *with = &self->overlapped;
+  const char *member, *what, *measured, *how;
+} trials[ADVISE_N_TRIALS] = {
+  [ADVISE_TRIAL_OVERLAP]
+  = { "tried", "ep_overlap=on", "; where it was measured it saved less than is predicted",
+      "ep_overlap=off,on" },
+  [ADVISE_TRIAL_GRAPHS] = { "tried_graphs", "graph_modules", "", "graph_modules=none,attn" },
+};
+
+/* Prints whether what was tried makes a plan faster than the best answer. */
+static void
+print_trial (const AdviseQuery *self, AdviseTrialKind kind)
+{
+  const PlanFound *with = &self->trials[kind].faster;
   g_autoptr (GString) text = g_string_new (NULL);
-  if (self->n_tried == 0)
+  if (self->trials[kind].n_tried == 0)
     return;
-  g_string_printf (text, "ep_overlap=on, which is not searched, on %u plans, of rank and front: ",
-                   self->n_tried);
+  g_string_printf (text,
+                   "%s, which is not searched, on %u plans, of rank and front: ", trials[kind].what,
+                   self->trials[kind].n_tried);
   if (with->score.time_ns > 0)
     {
       const PlanFound *best = advise_query_best (self)->found;
       const double ns = (double)with->score.time_ns, best_ns = (double)best->score.time_ns;
       g_autofree char *set = advise_query_differences (&with->plan, &best->plan);
-      g_string_append_printf (text, "one takes %.1f ms, %.1f %% less than the first, by %s",
-                              1e-6 * ns, 100 - 100 * ns / best_ns, set);
+      g_string_append_printf (text, "one takes %.1f ms, %.1f %% less than the first, by %s%s",
+                              1e-6 * ns, 100 - 100 * ns / best_ns, set, trials[kind].measured);
     }
   else
     g_string_append (text, "none is faster than the first and fits");
-  if (with->score.time_ns > 0)
-    g_string_append (text, "; where it was measured it saved less than is predicted");
-  g_string_append (text, "; --only ep_overlap=off,on searches all plans with it");
+  g_string_append_printf (text, "; --only %s searches all plans with it", trials[kind].how);
   cli_print_row ("tried", text->str);
 }
 
@@ -261,7 +271,8 @@ print_text (const AdviseQuery *self, const AdviseChoice *choice)
   puts (CLI_QUERY_GROUPS "\n");
   cli_rows_print (reasons);
   print_front (self, choice);
-  print_overlapped (self);
+  for (AdviseTrialKind kind = 0; kind < ADVISE_N_TRIALS; kind++)
+    print_trial (self, kind);
   cli_print_row ("searched", searched);
   if (!self->result.is_whole)
     cli_print_row ("", "interrupted: the best so far");
@@ -328,15 +339,15 @@ add_json_front (JsonBuilder *b, const PlanSearchResult *result, const Plan *base
 }
 
 static void
-add_json_overlapped (JsonBuilder *b, const AdviseQuery *self, const Plan *base)
+add_json_trial (JsonBuilder *b, const AdviseQuery *self, AdviseTrialKind kind, const Plan *base)
 {
-  const PlanFound *with = &self->overlapped;
-  json_builder_set_member_name (b, "tried");
+  const PlanFound *with = &self->trials[kind].faster;
+  json_builder_set_member_name (b, trials[kind].member);
   json_builder_begin_object (b);
   json_builder_set_member_name (b, "with");
-  json_builder_add_string_value (b, "ep_overlap=on");
+  json_builder_add_string_value (b, trials[kind].what);
   json_builder_set_member_name (b, "plans");
-  json_builder_add_int_value (b, self->n_tried);
+  json_builder_add_int_value (b, self->trials[kind].n_tried);
   json_builder_set_member_name (b, "faster");
   if (with->score.time_ns > 0)
     add_json_found (b, with, base);
@@ -364,7 +375,8 @@ print_json (const AdviseQuery *self, const AdviseInput *input)
   json_builder_add_boolean_value (b, result->is_whole);
   add_json_answers (b, self, input);
   add_json_front (b, result, &input->plan);
-  add_json_overlapped (b, self, &input->plan);
+  for (AdviseTrialKind kind = 0; kind < ADVISE_N_TRIALS; kind++)
+    add_json_trial (b, self, kind, &input->plan);
   json_builder_set_member_name (b, "decided");
   json_builder_begin_object (b);
   for (guint i = 0; i < G_N_ELEMENTS (decided); i++)

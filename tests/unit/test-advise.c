@@ -309,19 +309,57 @@ START_TEST (overlap_is_tried_on_what_was_found)
   ck_assert (advise_choice_init (&asked.choice, &narrow, &asked.input, NULL));
   ck_assert (advise_query_ask (&asked.choice, 3, &query, NULL));
   const gint64 best_ns = g_array_index (query.answers, AdviseAnswer, 0).found->score.time_ns;
-  ck_assert_uint_eq (query.n_tried, 0);
-  advise_query_try_overlap (&asked.choice, &query);
-  ck_assert_uint_le (query.n_tried, asks[_i].most);
+  ck_assert_uint_eq (query.trials[ADVISE_TRIAL_OVERLAP].n_tried, 0);
+  advise_query_try (&asked.choice, &query);
+  ck_assert_uint_le (query.trials[ADVISE_TRIAL_OVERLAP].n_tried, asks[_i].most);
   if (asks[_i].most == 0)
     {
-      ck_assert_int_eq (query.overlapped.score.time_ns, 0);
+      ck_assert_int_eq (query.trials[ADVISE_TRIAL_OVERLAP].faster.score.time_ns, 0);
       return;
     }
   const gint64 fastest_ns = fastest_overlapped (&asked, &query, &tried);
-  ck_assert_uint_eq (query.n_tried, tried);
+  ck_assert_uint_eq (query.trials[ADVISE_TRIAL_OVERLAP].n_tried, tried);
   ck_assert_int_lt (fastest_ns, best_ns);
-  ck_assert_int_eq (query.overlapped.score.time_ns, fastest_ns);
-  ck_assert_int_eq (query.overlapped.plan.value[PLAN_EP_OVERLAP], PLAN_EP_OVERLAP_ON);
+  ck_assert_int_eq (query.trials[ADVISE_TRIAL_OVERLAP].faster.score.time_ns, fastest_ns);
+  ck_assert_int_eq (query.trials[ADVISE_TRIAL_OVERLAP].faster.plan.value[PLAN_EP_OVERLAP],
+                    PLAN_EP_OVERLAP_ON);
+}
+END_TEST
+
+/* Graphs of modules are tried on plans of stack=megatron, which can have them: the fastest is that
+ * of every plan and way by itself. */
+START_TEST (graphs_are_tried_on_what_was_found)
+{
+  static const char *const ways[] = { "attn", "attn+moe_router" };
+  g_auto (GStrv) only = g_strsplit ("mbs=1 tp=1 cp=1 dp_outer=1 pp=1 ep=8 ep_overlap=off", " ", -1);
+  const AdviseQuestion narrow = { .top = 3, .apart = ADVISE_APART, .only = only };
+  g_auto (Asked) asked = { 0 };
+  g_auto (AdviseQuery) query = { 0 };
+  gint64 fastest = G_MAXINT64;
+  asked_init (&asked, "dgx-b200:1");
+  plan_model_free (asked.input.model);
+  asked.input.model = plan_model_new ("qwen3-30b-a3b,layers=12", NULL);
+  ck_assert (plan_set (&asked.input.plan, "stack", _i ? "megatron-fsdp" : "megatron", NULL));
+  ck_assert (plan_set (&asked.input.plan, "compute", "mxfp8", NULL));
+  ck_assert (advise_choice_init (&asked.choice, &narrow, &asked.input, NULL));
+  ck_assert (advise_query_ask (&asked.choice, 3, &query, NULL));
+  advise_query_try (&asked.choice, &query);
+  const AdviseTrial *trial = &query.trials[ADVISE_TRIAL_GRAPHS];
+  ck_assert_int_eq (trial->n_tried > 0, _i == 0);
+  for (guint i = 0; _i == 0 && i < query.answers->len; i++)
+    for (guint way = 0; way < G_N_ELEMENTS (ways); way++)
+      {
+        g_auto (AdvisePrediction) p = { 0 };
+        AdviseInput input = asked.input;
+        input.plan = g_array_index (query.answers, AdviseAnswer, i).found->plan;
+        ck_assert (plan_set (&input.plan, "graph_modules", ways[way], NULL));
+        if (advise_predict (&input, &p, NULL)
+            && advise_choice_needed_bytes (&asked.choice, &p) <= asked.choice.memory_bytes)
+          fastest = MIN (fastest, p.trace->step_ns);
+      }
+  if (_i == 0)
+    ck_assert_int_le (trial->faster.score.time_ns, fastest);
+  ck_assert_int_eq (trial->faster.score.time_ns > 0, _i == 0);
 }
 END_TEST
 
@@ -350,6 +388,7 @@ main (void)
   tcase_add_test (tcase, splits_compute_of_stages);
   tcase_add_test (tcase, answers_are_distinct_and_in_order);
   tcase_add_loop_test (tcase, overlap_is_tried_on_what_was_found, 0, 4);
+  tcase_add_loop_test (tcase, graphs_are_tried_on_what_was_found, 0, 2);
   tcase_add_test (tcase, says_why_nothing_fits);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
