@@ -487,6 +487,7 @@ golden_tests = \
   %D%/golden/emit-bridge-latent.test \
   %D%/golden/emit-bridge-pattern.test \
   %D%/golden/emit-bridge.test \
+  %D%/golden/emit-graphs.test \
   %D%/golden/emit-eod.test \
   %D%/golden/emit-from-megatron.test \
   %D%/golden/emit-deepseek-pipeline.test \
