@@ -18,6 +18,14 @@ typedef struct _ExecPlacement ExecPlacement;
 
 typedef struct
 {
+  void *out;
+  const void *in;
+  guint64 count;
+  PlanDtype dtype;
+} ExecCommPart; /* one of several gathers or reductions */
+
+typedef struct
+{
   const char *name;
   const char *summary;
   gboolean has_graphs;       /* collectives on streams can be recorded by ExecDeviceOps.keep */
@@ -43,6 +51,11 @@ typedef struct
    * is the last. `in` and `out` must not overlap. */
   gboolean (*exchange) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                         guint distance, void *stream, GError **error);
+
+  /* `n` all_gathers on one stream, or with `reduces` reduce_scatters, as one call. NULL: each takes
+   * a call of its own. */
+  gboolean (*together) (ExecComm *self, gboolean reduces, const ExecCommPart *parts, guint n,
+                        void *stream, GError **error);
 
   /* buf = the sum over ranks of `buf`. */
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
@@ -122,20 +135,15 @@ ExecComm *exec_comm_self_open (void);
 /* `ranks` communicators for `ranks` threads of this process; each is closed by its own thread. */
 gboolean exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error);
 
-/* This process's rank in MPI_COMM_WORLD (exec/mpi). NULL, UNSUPPORTED, in a build without MPI. */
+/* This process's rank in MPI_COMM_WORLD; UNSUPPORTED in a build without MPI. */
 ExecComm *exec_comm_mpi_open (GError **error);
+gboolean exec_comm_mpi_is_launched (void); /* by an MPI launcher, as its environment says */
 
-/* Whether an MPI launcher started this process, by its environment. */
-gboolean exec_comm_mpi_is_launched (void);
-
-/* Combines `ranks` arrays of `count` elements into one. */
+/* Combines `ranks` arrays of `count` elements into one: their sum, in rank order, in fp32, rounded
+ * once; their largest element, NaN where one of them is. */
 typedef void (*ExecCommFold) (void *out, const void *const *in, guint ranks, guint64 count,
                               PlanDtype dtype);
-
-/* The sum of the arrays: in rank order, in fp32, rounded once. */
 void exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype);
-
-/* The largest element of the arrays; NaN where one of them is. */
 void exec_comm_max (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype);
 
 G_END_DECLS

@@ -69,6 +69,7 @@ libexec_a_SOURCES += \
   %D%/walk/tensor-file.c %D%/walk/tensor-file.h \
   %D%/data/tokens.c %D%/data/tokens.h \
   %D%/walk/walk.c %D%/walk/walk-private.h \
+  %D%/walk/walk-collective.c %D%/walk/walk-issue.h \
   %D%/walk/walk-graph.c %D%/walk/walk-graph.h \
   %D%/walk/walk-load.c \
   %D%/walk/walk-update.c %D%/walk/walk-update.h \

@@ -52,6 +52,7 @@ libplanner_a_SOURCES += \
   %D%/schedule/meter.c %D%/schedule/meter.h \
   %D%/schedule/op.c %D%/schedule/op.h \
   %D%/schedule/op-list.h %D%/schedule/op-enums.h \
+  %D%/schedule/joined.c %D%/schedule/joined.h \
   %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
   %D%/schedule/sequence.c %D%/schedule/sequence.h \
   %D%/schedule/schedule.c %D%/schedule/schedule-private.h %D%/schedule/schedule.h \

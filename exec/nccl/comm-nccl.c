@@ -533,6 +533,48 @@ nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
                           "reduce_scatter", stream, error);
 }
 
+/* Issues one gather or reduction, alone or in an open group. */
+static ncclResult_t
+issue_part (const NcclComm *self, gboolean reduces, const ExecCommPart *part, ncclDataType_t type,
+            cudaStream_t stream)
+{
+  return reduces ? ncclReduceScatter (part->in, part->out, part->count, type, ncclSum, self->handle,
+                                      stream)
+                 : ncclAllGather (part->in, part->out, plan_dtype_bytes (part->dtype, part->count),
+                                  ncclUint8, self->handle, stream);
+}
+
+/* Issues several as one group, for which NCCL makes one thread and launches one kernel. Within it
+ * "in progress" is a success: nothing starts before the group ends. */
+static ncclResult_t
+issue_parts (const NcclComm *self, gboolean reduces, const ExecCommPart *parts,
+             const ncclDataType_t *types, guint n, cudaStream_t stream)
+{
+  ncclResult_t result = ncclGroupStart (), ended;
+
+  for (guint i = 0; i < n && (result == ncclSuccess || result == ncclInProgress); i++)
+    result = issue_part (self, reduces, &parts[i], types[i], stream);
+  ended = ncclGroupEnd ();
+  return result != ncclSuccess && result != ncclInProgress ? result : ended;
+}
+
+static gboolean
+nccl_together (ExecComm *comm, gboolean reduces, const ExecCommPart *parts, guint n, void *stream,
+               GError **error)
+{
+  INSIDE (comm);
+  NcclComm *self = (NcclComm *)comm;
+  g_autofree ncclDataType_t *types = g_new0 (ncclDataType_t, n);
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  for (guint i = 0; reduces && i < n; i++)
+    if (!type_of (parts[i].dtype, &types[i], error))
+      return FALSE;
+  return finish_issue (self, issue_parts (self, reduces, parts, types, n, stream),
+                       reduces ? "reduce_scatter" : "all_gather", stream, error);
+}
+
 /* Adds to the open group a send of `bytes` to a rank and a receive of as many from one; what is
  * NULL of `in` and `out` is left out. Nothing starts before the group ends, so "in progress" is a
  * success. */
@@ -721,6 +763,7 @@ const ExecCommOps exec_comm_nccl_ops = {
   .has_graphs_apart = TRUE,
   .all_gather = nccl_all_gather,
   .reduce_scatter = nccl_reduce_scatter,
+  .together = nccl_together,
   .all_to_all = nccl_all_to_all,
   .all_reduce = nccl_all_reduce,
   .all_reduce_max = nccl_all_reduce_max,

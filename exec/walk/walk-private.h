@@ -5,6 +5,7 @@
 #include "exec/walk/exec.h"
 #include "exec/walk/part.h"
 #include "exec/walk/walk-graph.h"
+#include "exec/walk/walk-issue.h"
 #include "planner/schedule/arena.h"
 #include "planner/schedule/meter.h"
 G_BEGIN_DECLS
@@ -17,37 +18,6 @@ typedef struct
   gint64 version, unit;
   guint64 from, to; /* a rank writes its own elements, a gather those of the others */
 } ExecTag;
-
-/* When an op ran: two of the device's stamps, turned into times at the end of the step. */
-typedef struct
-{
-  guint32 node;
-  gint32 unit;
-  guint start, end;
-} ExecSpan;
-
-/* Ops of a trace that share one span, from node `first` to `last`; others have none. `last` 0:
- * every op has a span of its own. */
-typedef struct
-{
-  guint32 first, last; /* nodes */
-  guint start;
-} ExecTimed;
-
-typedef struct
-{
-  guint span; /* number of spans issued before it */
-  PlanCategory category;
-  guint64 live_bytes;
-  guint at;   /* the device's stamp */
-} ExecSample; /* the live memory of a category, after an op that allocates or frees */
-
-/* When an event was last recorded: on which stream, after how many of its collectives. */
-typedef struct
-{
-  PlanStream stream;
-  guint collectives;
-} ExecRecord;
 
 /* This rank's shard of a bucket, as its INIT op says, and the buffers with its state. */
 typedef struct
@@ -95,6 +65,7 @@ struct _ExecWalk
   ExecTimed timed;
   GArray *spans, *samples;           /* ExecSpan, ExecSample: of the recorded step */
   GArray *looks;                     /* ExecLook: to be looked at once the data is there */
+  GArray *held;                      /* ExecHeld: collectives that are not issued yet */
   guint collectives[PLAN_N_STREAMS]; /* issued so far */
   guint joined[PLAN_N_STREAMS];      /* how many of them the compute stream has waited for */
   ExecRecord *records;               /* per event id */

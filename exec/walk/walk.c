@@ -304,67 +304,6 @@ mark_fetched (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
     walk->tags[plan_cursor_buffer (cursor, &op->refs[PLAN_REF_COPY_in])].is_written = FALSE;
 }
 
-PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, out);
-PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, in);
-PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, out);
-PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, in);
-PLAN_SAME_REF (ALL_GATHER, EXCHANGE, out);
-PLAN_SAME_REF (ALL_GATHER, EXCHANGE, in);
-G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_buf == (int)PLAN_REF_ALL_GATHER_out);
-G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_MAX_buf == (int)PLAN_REF_ALL_GATHER_out);
-PLAN_SAME_REF (ALL_GATHER, TRADE, out);
-PLAN_SAME_REF (ALL_GATHER, TRADE, in);
-G_STATIC_ASSERT ((int)PLAN_DIM_ALL_GATHER_count == (int)PLAN_DIM_TRADE_count);
-
-static gboolean
-call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
-{
-  const guint64 count = (guint64)args->op->dims[PLAN_DIM_ALL_GATHER_count];
-  const gboolean has_out = args->ptr[PLAN_REF_ALL_GATHER_out] != NULL;
-  const PlanDtype dtype = args->dtype[has_out ? PLAN_REF_ALL_GATHER_out : PLAN_REF_ALL_GATHER_in];
-  ExecComm *comm = walk->group[args->op->group];
-  void *stream = walk->device->ops->stream (walk->device, args->op->stream);
-  void *out = args->ptr[PLAN_REF_ALL_GATHER_out], *in = args->ptr[PLAN_REF_ALL_GATHER_in];
-  walk->collectives[args->op->stream]++;
-  comm->node = cursor->node;
-  comm->unit = plan_cursor_unit (cursor, args->op);
-  switch (args->op->kind)
-    {
-    case PLAN_OP_ALL_TO_ALL:
-      return comm->ops->all_to_all (comm, out, in, count, dtype, stream, error);
-    case PLAN_OP_ALL_GATHER:
-      return comm->ops->all_gather (comm, out, in, count, dtype, stream, error);
-    case PLAN_OP_REDUCE_SCATTER:
-      return comm->ops->reduce_scatter (comm, out, in, count, dtype, stream, error);
-    case PLAN_OP_ALL_REDUCE_MAX:
-      return comm->ops->all_reduce_max (comm, out, count, dtype, stream, error);
-    case PLAN_OP_ALL_REDUCE:
-      return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
-    case PLAN_OP_TRADE:
-      return comm->ops->trade (comm, out, in, count, dtype,
-                               (guint)args->op->dims[PLAN_DIM_TRADE_peer], stream, error);
-    case PLAN_OP_EXCHANGE:
-      return comm->ops->exchange (comm, out, in, count, dtype,
-                                  MAX ((guint)exec_manner (args, PLAN_MANNER_DISTANCE), 1), stream,
-                                  error);
-    case PLAN_OP_SEND_TOKENS: /* exec_runnable_check refuses it */
-      PLAN_CASES_BUT_COLLECTIVES
-      break;
-    }
-  g_assert_not_reached ();
-}
-
-static gboolean
-run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
-{
-  const gint64 begin_ns = exec_walk_now_ns ();
-  if (!call_comm (walk, cursor, args, error))
-    return FALSE;
-  if (walk->device->ops->is_immediate)
-    walk->collective_ns += exec_walk_now_ns () - begin_ns;
-  return TRUE;
-}
-
 /* --- results that the host looks at ------------------------------------------------------ */
 
 /* How many bytes of an op's first result the host looks at: the loss and gradient norm, the row
@@ -542,34 +481,42 @@ await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **erro
   return op->stream != PLAN_STREAM_HOST || exec_walk_take_looks (walk, error);
 }
 
-static gboolean
-record (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+ExecIssued
+exec_walk_issued (const PlanCursor *cursor, const PlanOp *op)
 {
-  if (op->record.array < 0)
-    return TRUE;
-  const guint32 event = plan_cursor_event (cursor, &op->record);
-  walk->records[event] = (ExecRecord){ op->stream, walk->collectives[op->stream] };
-  return op->stream == PLAN_STREAM_HOST
-         || walk->device->ops->record (walk->device, event, op->stream, error);
+  return (ExecIssued){ .node = cursor->node,
+                       .unit = (gint32)plan_cursor_unit (cursor, op),
+                       .stream = op->stream,
+                       .event = op->record.array < 0 ? EXEC_NO_EVENT
+                                                     : plan_cursor_event (cursor, &op->record) };
 }
 
-static gboolean
-begin_span (ExecWalk *walk, guint32 node, PlanStream stream, GError **error)
+gboolean
+exec_walk_record (ExecWalk *walk, const ExecIssued *issued, GError **error)
+{
+  const PlanStream stream = issued->stream;
+  if (issued->event == EXEC_NO_EVENT)
+    return TRUE;
+  walk->records[issued->event] = (ExecRecord){ stream, walk->collectives[stream] };
+  return stream == PLAN_STREAM_HOST
+         || walk->device->ops->record (walk->device, issued->event, stream, error);
+}
+
+gboolean
+exec_walk_begin_span (ExecWalk *walk, guint32 node, PlanStream stream, GError **error)
 {
   const gboolean begins = walk->timed.last == 0 || node == walk->timed.first;
   return !walk->trace || !begins
          || walk->device->ops->stamp (walk->device, stream, &walk->timed.start, error);
 }
 
-static gboolean
-end_span (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+gboolean
+exec_walk_end_span (ExecWalk *walk, const ExecIssued *issued, GError **error)
 {
-  ExecSpan span = { .node = cursor->node,
-                    .unit = (gint32)plan_cursor_unit (cursor, op),
-                    .start = walk->timed.start };
-  if (!walk->trace || (walk->timed.last != 0 && cursor->node != walk->timed.last))
+  ExecSpan span = { .node = issued->node, .unit = issued->unit, .start = walk->timed.start };
+  if (!walk->trace || (walk->timed.last != 0 && issued->node != walk->timed.last))
     return TRUE;
-  if (!walk->device->ops->stamp (walk->device, op->stream, &span.end, error))
+  if (!walk->device->ops->stamp (walk->device, issued->stream, &span.end, error))
     return FALSE;
   g_array_append_val (walk->spans, span);
   return TRUE;
@@ -580,8 +527,6 @@ static gboolean
 run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
 {
   const PlanOp *op = args->op;
-  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
-    return run_collective (walk, cursor, args, error);
   if (op->kind == PLAN_OP_INIT)
     return exec_walk_init_shard (walk, cursor, args, error);
   if (op->kind == PLAN_OP_INIT_KEY)
@@ -604,8 +549,15 @@ static gboolean
 run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
   ExecArgs args;
-  if (!await (walk, cursor, op, error) || !resolve (walk, cursor, op, &args, error)
-      || !begin_span (walk, cursor->node, op->stream, error)
+  if (!await (walk, cursor, op, error) || !resolve (walk, cursor, op, &args, error))
+    return FALSE;
+  if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+    {
+      mark_written (walk, cursor, op);
+      return follow_gradient (walk, cursor, op, error)
+             && exec_walk_run_collective (walk, cursor, &args, error);
+    }
+  if (!exec_walk_begin_span (walk, cursor->node, op->stream, error)
       || !run_kind (walk, cursor, &args, error))
     return FALSE;
   mark_written (walk, cursor, op);
@@ -615,7 +567,8 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
     return FALSE;
   if (!follow_gradient (walk, cursor, op, error))
     return FALSE;
-  return end_span (walk, cursor, op, error) && record (walk, cursor, op, error);
+  const ExecIssued issued = exec_walk_issued (cursor, op);
+  return exec_walk_end_span (walk, &issued, error) && exec_walk_record (walk, &issued, error);
 }
 
 /* Runs an op, and adds it to errors of the device or the communicator, which do not name it. */
@@ -757,6 +710,7 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                       .spans = g_array_new (FALSE, FALSE, sizeof (ExecSpan)),
                       .samples = g_array_new (FALSE, FALSE, sizeof (ExecSample)),
                       .looks = g_array_new (FALSE, FALSE, sizeof (ExecLook)),
+                      .held = g_array_new (FALSE, FALSE, sizeof (ExecHeld)),
                       .records = g_new0 (ExecRecord, plan_schedule_n_event_ids (schedule) + 1),
                       .constants = job->constants,
                       .step = job->first_step,
@@ -792,6 +746,7 @@ exec_walk_close (ExecWalk *self)
   g_array_unref (self->spans);
   g_array_unref (self->samples);
   g_array_unref (self->looks);
+  g_array_unref (self->held);
   g_clear_pointer (&self->saving, exec_saving_free);
   g_clear_pointer (&self->checkpoints, g_ptr_array_unref);
   exec_walk_clear_graph (self);

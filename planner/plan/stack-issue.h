@@ -101,6 +101,7 @@ typedef struct
   PlanStackRouting routing;
   PlanLoads loads;
   PlanCtaPolicy cta_policy; /* of NCCL's communicators */
+  gboolean joins; /* small collectives are issued with others (planner/schedule/joined.h) */
 } PlanStackHost;
 
 G_END_DECLS

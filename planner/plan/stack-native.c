@@ -35,6 +35,7 @@ const PlanFramework plan_framework_native = {
     },
     .host = {
       .cta_policy = PLAN_CTA_ZERO,
+      .joins = TRUE,
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 2500,
         [PLAN_LAUNCH_PRODUCT] = 2500,

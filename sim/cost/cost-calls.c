@@ -4,6 +4,7 @@
  * gradients whenever a bucket is full pays for as many calls as there are buckets. */
 #include "config.h"
 
+#include "planner/schedule/joined.h"
 #include "sim/cost/cost-private.h"
 
 /* Number of equal layers that are walked to find how often a bucket fills. */
@@ -93,10 +94,24 @@ is_summed_at_once (const SimCostInput *input, const PlanOp *op)
          && input->plan->value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
 }
 
+/* Whether an op is issued together with an earlier one (planner/schedule/joined.h), which GPUs' own
+ * runtime does. */
+static gboolean
+is_joined (SimCalls *self, const SimCostInput *input)
+{
+  const guint node = self->node++;
+  const gboolean is_joined = self->joined > 0 && node == self->joined;
+  self->joined
+      = MAX (self->joined, sim_cost_joins (input) ? plan_joined_next (input->schedule, node) : 0);
+  return is_joined;
+}
+
 double
 sim_calls_next (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
   const PlanStack *stack = input->stack;
+  if (is_joined (self, input))
+    return 0;
   if (op->kind == PLAN_OP_ACCUMULATE && stack->grads.reduce_bytes > 0)
     note_gradient (self, input, op);
   if (is_summed_at_once (input, op))

@@ -76,12 +76,21 @@ typedef struct
   gint32 first_gather, first_sum; /* buffer arrays; -1: none yet */
   GArray *gradients;              /* those waiting to be reduced */
   guint64 waiting_bytes;          /* bytes of gradients that no call has sent yet */
+  guint node, joined;             /* the next node; one whose op goes with an earlier one, or 0 */
 } SimCalls;
 
 void sim_calls_init (SimCalls *self);
 void sim_calls_clear (SimCalls *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SimCalls, sim_calls_clear)
 double sim_calls_next (SimCalls *self, const SimCostInput *input, const PlanOp *op);
+
+/* Whether small collectives are issued with others: over NCCL, by stacks that do so. Those have
+ * no call of their own. */
+static inline gboolean
+sim_cost_joins (const SimCostInput *input)
+{
+  return input->stack->host.joins && input->cluster->kind == PLAN_DEVICE_GPU;
+}
 
 /* The time of a collective; each of its `calls` pays for the start and the hops. */
 SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls);

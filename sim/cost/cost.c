@@ -241,13 +241,21 @@ copying_seconds (const SimCostInput *input, const PlanOp *op)
   return copy + MAX (copy, calls);
 }
 
+/* Whether an op goes with another one, as one call. */
+static gboolean
+is_without_call (const SimCostInput *input, double calls)
+{
+  return calls <= 0 && sim_cost_joins (input);
+}
+
 static gboolean
 find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
             gboolean *out_is_timed, GError **error)
 {
   const PlanOp *op = plan_schedule_node (input->schedule, node);
   SimTime time;
-  *out_is_timed = sim_cost_timed (input, op, calls, &time);
+  /* what goes with another collective was not timed so */
+  *out_is_timed = !is_without_call (input, calls) && sim_cost_timed (input, op, calls, &time);
   if (!*out_is_timed)
     time = plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE
                ? sim_cost_collective (input, op, calls)
@@ -335,11 +343,12 @@ sim_cost_new (const SimCostInput *input, GError **error)
         return NULL;
       /* the timing of an op on a CPU includes issuing it; a CUDA graph is launched by the host as a
        * whole, once */
+      const gboolean is_joined = is_without_call (&complete, n_calls);
       const gboolean is_launched
-          = (!is_timed || !self->is_serial)
+          = !is_joined && (!is_timed || !self->is_serial)
             && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule));
       of->launch_ns = is_launched ? host_time (&complete, op, launch) : 0;
-      of->launches = launches_of (op, op->graph == PLAN_GRAPH_WITHIN ? 0
+      of->launches = launches_of (op, is_joined || op->graph == PLAN_GRAPH_WITHIN ? 0
                                       : op->graph != PLAN_GRAPH_NONE
                                           ? 1
                                           : sim_cost_kernels (&complete, op, launch));

@@ -654,6 +654,8 @@ ncclCommFinalize (ncclComm_t comm)
   g_mutex_lock (&mutex);
   if (comm->is_finalized)
     misuse (comm, "a communicator is finalized twice");
+  else if (group_depth > 0)
+    misuse (comm, "a communicator is finalized in a group of calls that is not ended");
   else if (comm->state == ncclInProgress)
     misuse (comm, "a communicator is finalized while a call is in progress");
   else if (comm->state == ncclSuccess)

@@ -113,6 +113,21 @@ copy_arrays (Rank *self, const Arrays *arrays, gboolean to_device, cudaStream_t 
   return TRUE;
 }
 
+/* Gathers, or reduces, twice: by a call each, or, in two of four sizes, by one call for both. */
+static gboolean
+call_twice (Rank *self, gboolean reduces, const ExecCommPart *parts, cudaStream_t stream)
+{
+  ExecComm *comm = self->comm;
+  gboolean ok = TRUE;
+
+  if ((self->count & 2) != 0)
+    return comm->ops->together (comm, reduces, parts, 2, stream, &self->error);
+  for (guint i = 0; ok && i < 2; i++)
+    ok = (reduces ? comm->ops->reduce_scatter : comm->ops->all_gather) (
+        comm, parts[i].out, parts[i].in, parts[i].count, parts[i].dtype, stream, &self->error);
+  return ok;
+}
+
 static gboolean
 call_all_on (Rank *self, const Arrays *arrays, cudaStream_t stream)
 {
@@ -123,11 +138,12 @@ call_all_on (Rank *self, const Arrays *arrays, cudaStream_t stream)
   const guint64 own = comm->rank * rank_bytes (self, count);
   guint8 *gathered = arrays->gathered_in_place, *scattered = arrays->scattered_in_place;
   GError **error = &self->error;
+  const ExecCommPart gathers[] = { { arrays->gathered, arrays->in, count, dtype },
+                                   { gathered, gathered + own, count, dtype } };
+  const ExecCommPart scatters[] = { { arrays->scattered, arrays->in, count, dtype },
+                                    { scattered + own, scattered, count, dtype } };
 
-  return ops->all_gather (comm, arrays->gathered, arrays->in, count, dtype, stream, error)
-         && ops->all_gather (comm, gathered, gathered + own, count, dtype, stream, error)
-         && ops->reduce_scatter (comm, arrays->scattered, arrays->in, count, dtype, stream, error)
-         && ops->reduce_scatter (comm, scattered + own, scattered, count, dtype, stream, error)
+  return call_twice (self, FALSE, gathers, stream) && call_twice (self, TRUE, scatters, stream)
          && ops->all_reduce (comm, arrays->reduced, all, dtype, stream, error)
          && ops->all_reduce_max (comm, arrays->largest, all, dtype, stream, error)
          && ops->all_to_all (comm, arrays->exchanged, arrays->in, count, dtype, stream, error)

@@ -6,6 +6,8 @@
 
 #include "exec/nccl/comm-nccl-private.h"
 #include "exec/nccl/comm-nccl.h"
+#include "planner/lower/lower.h"
+#include "planner/schedule/joined.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"
@@ -61,6 +63,7 @@ static const struct
   { 2, "compute=bf16 strategy=optim_grads nccl_ub=on ag_group=on" },
   { 4, "compute=bf16 strategy=optim_grads_params dp_outer=2 reduce_algo=a2a" },
   { 2, "compute=fp8-tensorwise strategy=optim_grads_params" },
+  { 3, "compute=fp8-delayed strategy=optim_grads_params param_gather=fp8 mbs=1 gbs=6" },
   { 2, "compute=fp32 strategy=no_shard tp=2 sp=off" },
   { 4, "compute=fp32 strategy=optim_grads_params tp=2 sp=on ce_fusion=off" },
   { 4, "compute=bf16 strategy=optim tp=2 sp=on nccl_ub=on ag_group=on" },
@@ -281,6 +284,58 @@ plant (Case *c)
   c->job.join = join_and_plant;
 }
 
+/* How many collectives of a run are issued with others. */
+static guint
+count_joined (const Case *c)
+{
+  guint n = 0;
+  for (guint rank = 0; rank < c->ranks; rank++)
+    {
+      g_autoptr (PlanSchedule) schedule = plan_lower (c->of, rank, NULL);
+      for (PlanSection s = PLAN_SECTION_SETUP; s < PLAN_N_SECTIONS; s++)
+        {
+          PlanCursor cursor;
+          plan_cursor_start (&cursor, schedule, s);
+          while (plan_cursor_next (&cursor))
+            if (plan_joined_next (schedule, cursor.node) > 0)
+              n += s == PLAN_SECTION_STEP ? NCCL_STEPS : 1;
+        }
+    }
+  return n;
+}
+
+/* What stays in the format of activations is gathered and reduced together with the parameters of
+ * its layer that are quantised, with the same results as by calls of its own. */
+START_TEST (small_collectives_have_no_calls_of_their_own)
+{
+  static const char *const fields[]
+      = { "compute=fp8-tensorwise strategy=optim_grads_params param_gather=fp8",
+          "compute=fp8-delayed strategy=optim_grads param_gather=fp8 nccl_ub=on ag_group=on" };
+  guint calls[2], joined[2];
+  Case of[2];
+  for (guint i = 0; i < 2; i++)
+    {
+      case_init_nccl (&of[i], 2, fields[_i], FALSE);
+      plant (&of[i]);
+      if (i == 0)
+        planted_ops.together = NULL;
+      case_must_run (&of[i], fields[_i]);
+      calls[i] = count_logged ("ncclAllGather") + count_logged ("ncclReduceScatter");
+      joined[i] = count_joined (&of[i]);
+    }
+  ck_assert_uint_gt (joined[0], 0);
+  ck_assert_uint_eq (calls[0] - calls[1], joined[1]);
+  for (guint r = 0; r < 2; r++)
+    {
+      const ExecResult *x = &of[0].results[r], *y = &of[1].results[r];
+      ck_assert_mem_eq (x->losses, y->losses, NCCL_STEPS * sizeof (double));
+      ck_assert_mem_eq (x->main_params->data, y->main_params->data, y->main_params->len);
+    }
+  case_free (&of[0]);
+  case_clear (&of[1], fields[_i]);
+}
+END_TEST
+
 START_TEST (launches_that_differ_are_found)
 {
   Case c;
@@ -395,6 +450,7 @@ main (void)
   tcase_add_test (tcase, products_leave_processors_to_nccl);
   tcase_add_test (tcase, a_communicator_takes_its_memory_first);
   tcase_add_loop_test (tcase, memory_beside_the_plan_is_told, 0, 2);
+  tcase_add_loop_test (tcase, small_collectives_have_no_calls_of_their_own, 0, 2);
   tcase_add_test (tcase, launches_that_differ_are_found);
   tcase_add_test (tcase, a_rank_lost_in_a_launch_is_told);
   tcase_add_loop_test (tcase, a_rank_lost_while_products_are_tried_is_told, 5, 7);

@@ -3,6 +3,7 @@
  * each other through the communicator of threads. */
 #include "config.h"
 
+#include "exec/nccl/comm-nccl-private.h"
 #include "exec/number/number.h"
 #include "planner/base/error.h"
 #include "tests/fake/cuda-fake.h"
@@ -21,6 +22,8 @@
 #define DEVICE_BYTES (G_GUINT64_CONSTANT (1) << 30)
 #define LONG_S 120
 #define SHORT_S 3 /* the deadline where a rank is lost; longer than a rank waits for a CPU */
+
+static gboolean leaves_early; /* of leave_group */
 
 static void
 begin (guint devices)
@@ -578,6 +581,58 @@ START_TEST (nccl_missing_event_is_found)
 }
 END_TEST
 
+/* Gathers in a group, and copies what was gathered from another stream: behind an event that is
+ * recorded in the group, or behind the group, which is never ended. */
+static gpointer
+leave_group (gpointer data)
+{
+  Rank *self = data;
+  const NcclComm *comm = (const NcclComm *)self->comm;
+  cudaStream_t streams[2];
+  cudaEvent_t event;
+  Arrays arrays;
+  void *memory = take_arrays (self, &arrays);
+
+  for (guint i = 0; i < 2; i++)
+    check_cuda (self, cudaStreamCreateWithFlags (&streams[i], cudaStreamNonBlocking));
+  check_cuda (self, cudaEventCreateWithFlags (&event, cudaEventDisableTiming));
+  check_cuda (self, cudaMemsetAsync (arrays.in, 0, rank_bytes (self, self->count), streams[0]));
+  ncclGroupStart ();
+  ncclAllGather (arrays.in, arrays.gathered, rank_bytes (self, self->count), ncclUint8,
+                 comm->handle, streams[0]);
+  check_cuda (self, cudaEventRecord (event, streams[0]));
+  if (leaves_early)
+    exec_comm_nccl_settle ((NcclComm *)self->comm, ncclGroupEnd (), "a group", &self->error);
+  check_cuda (self, cudaStreamWaitEvent (streams[1], event, 0));
+  check_cuda (self, cudaMemcpyAsync (arrays.gathered_in_place, arrays.gathered,
+                                     rank_bytes (self, self->count), cudaMemcpyDeviceToDevice,
+                                     streams[1]));
+  for (guint i = 0; i < 2; i++)
+    {
+      check_cuda (self, cudaStreamSynchronize (streams[i]));
+      cudaStreamDestroy (streams[i]);
+    }
+  cudaEventDestroy (event);
+  self->comm->ops->give_back (self->comm, memory);
+  return NULL;
+}
+
+START_TEST (nccl_groups_that_are_left_are_found)
+{
+  static const char *const texts[]
+      = { "a communicator is finalized in a group of calls that is not ended",
+          "nothing orders the two" };
+  Rank ranks[2];
+
+  begin (2);
+  leaves_early = _i == 1;
+  init_ranks (ranks, 2, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (leave_group, ranks, 2);
+  ck_assert_msg (strstr (fake_cuda_error (), texts[_i]) != NULL, "%s", fake_cuda_error ());
+  clear_ranks (ranks, 2);
+}
+END_TEST
+
 static gpointer
 do_nothing (gpointer data)
 {
@@ -723,6 +778,7 @@ main (void)
   tcase_add_loop_test (tcase, nccl_abort_that_never_ends_is_found, 0, 2);
   tcase_add_test (tcase, nccl_abort_wakes_the_others);
   tcase_add_test (tcase, nccl_missing_event_is_found);
+  tcase_add_loop_test (tcase, nccl_groups_that_are_left_are_found, 0, 2);
   tcase_add_test (tcase, nccl_rank_0_alone_makes_an_id);
   tcase_add_test (tcase, nccl_shared_gpu_is_refused);
   tcase_add_test (tcase, nccl_ranks_may_see_a_gpu_each);

@@ -414,6 +414,58 @@ START_TEST (tokens_within_a_node_need_no_network)
 }
 END_TEST
 
+#define LAYER_AND_PLAIN \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "buffer layer elements=4000000 dtype=e4m3 category=gathered\n" \
+  "buffer plain elements=40000 dtype=bf16 category=gathered\n" \
+  "event done\n" \
+  "section setup\n" \
+  "section step\n" \
+  "wait compute record=done\n" \
+  "all_gather gather group=all out=layer in=layer count=1000000 wait=done\n" \
+  "wait compute record=done\n" \
+  "all_gather gather group=all out=plain in=plain count=10000 wait=done\n" \
+  "section teardown\n"
+
+/* A small gather behind a large one is issued with it by our own runtime on GPUs: it takes the time
+ * of its bytes alone, here 1000 ns for each MB that a rank gets, and the host nothing. */
+START_TEST (a_small_gather_starts_with_a_large_one)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 1,
+                          .devices_per_node = 4,
+                          .memory_bytes_per_s = 1e15,
+                          .link_bytes_per_s = 1e15 };
+  const PlanStack joins
+      = { .memory.allocation_bytes = 1,
+          .host = { .joins = TRUE, .launch_ns = { [PLAN_LAUNCH_COLLECTIVE] = 5000 } } };
+  g_autoptr (PlanSchedule) schedule = parse (LAYER_AND_PLAIN);
+  SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &joins, .params = &params };
+  const guint first = plan_schedule_section_node (schedule, PLAN_SECTION_STEP) + 1;
+  params.value[SIM_PARAM_SIMPLE_NS] = 20000;
+  params.value[SIM_PARAM_LAUNCH] = 1;
+  cluster.link_bytes_per_s = 1e12;
+  for (guint i = 0; i < 3; i++)
+    {
+      PlanStack stack = joins;
+      stack.host.joins = i > 0;
+      cluster.kind = i == 1 ? PLAN_DEVICE_CPU : PLAN_DEVICE_GPU;
+      input.stack = &stack;
+      g_autoptr (SimCost) cost = cost_of (&input);
+      const gint64 start_ns = i == 2 ? 0 : 20000;
+      ck_assert_int_eq (sim_cost_ns (cost, first), 20000 + 3000);
+      ck_assert_int_eq (sim_cost_launch_ns (cost, first), 5000);
+      ck_assert_int_eq (sim_cost_launches (cost, first), 2);
+      ck_assert_int_eq (sim_cost_ns (cost, first + 2), start_ns + 60);
+      ck_assert_int_eq (sim_cost_launch_ns (cost, first + 2), i == 2 ? 0 : 5000);
+      ck_assert_int_eq (sim_cost_launches (cost, first + 2), i == 2 ? 1 : 2);
+    }
+}
+END_TEST
+
 static const struct
 {
   const char *cluster, *params;
@@ -437,6 +489,7 @@ main (void)
   TCase *tcase = tcase_create ("cost-calls");
   tcase_add_test (tcase, each_bucket_starts_once);
   tcase_add_test (tcase, rings_of_several_calls_send_once);
+  tcase_add_test (tcase, a_small_gather_starts_with_a_large_one);
   tcase_add_test (tcase, one_sum_of_all_gradients_starts_once);
   tcase_add_test (tcase, lists_are_cut_and_copied);
   tcase_add_test (tcase, clipping_in_place_moves_more);

@@ -3,6 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/schedule/check-stages.h"
+#include "planner/schedule/joined.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/scratch.h"
 
@@ -462,6 +463,73 @@ START_TEST (stages_meet_or_are_named)
 }
 END_TEST
 
+/* What follows a gather of 128 bytes, and in how many nodes a collective comes that is issued
+ * together with it; 0: none. */
+static const struct
+{
+  const char *next;
+  guint distance;
+} followed[] = {
+  { "all_gather gather group=all out=small in=small count=4 wait=e[0]\n", 1 },
+  { "alloc compute buf=a[0]\nwait compute record=done\n"
+    "all_gather gather group=all out=small in=small count=4 wait=e[0] record=e[1]\n",
+    3 },
+  { "all_gather gather group=all out=w in=w count=4 wait=e[0]\n", 1 },
+  { "all_gather gather group=all out=w in=w count=5 wait=e[0]\n", 0 },
+  { "all_gather gather group=all out=small in=small count=5 wait=e[0]\n", 0 },
+  { "all_gather gather group=all out=small in=small count=4 wait=e[1]\n", 0 },
+  { "all_gather gather group=all out=small in=small count=4 wait=done\n", 0 },
+  { "all_gather gather group=all out=small in=small count=4\n", 0 },
+  { "all_gather gather group=more out=small in=small count=4 wait=e[0]\n", 0 },
+  { "all_gather reduce group=all out=small in=small count=4 wait=e[0]\n", 0 },
+  { "reduce_scatter gather group=all out=small in=small count=4 wait=e[0]\n", 0 },
+  { "wait compute wait=e[0] record=done\n"
+    "all_gather gather group=all out=small in=small count=4 wait=e[0]\n",
+    0 },
+  { "zero compute out=a[0] count=8\n"
+    "all_gather gather group=all out=small in=small count=4 wait=e[0]\n",
+    0 },
+  { "free compute buf=a[0]\n"
+    "all_gather gather group=all out=small in=small count=4 wait=e[0]\n",
+    0 },
+  { "repeat l from=0 count=2 step=1\n"
+    "all_gather gather group=all out=small in=small count=4 wait=e[0]\nend\n",
+    0 },
+  { "section teardown\n"
+    "all_gather gather group=all out=small in=small count=4 wait=e[0]\n",
+    0 },
+};
+
+START_TEST (small_collectives_join_large_ones)
+{
+  static const char *const kinds[] = { "all_gather gather", "reduce_scatter gather" };
+  for (guint k = 0; k < G_N_ELEMENTS (kinds); k++)
+    {
+      const char *next = followed[_i].next;
+      g_autofree char *text
+          = g_strconcat (HEADER "buffer large elements=64 dtype=bf16 category=gathered\n"
+                                "buffer small elements=8 dtype=bf16 category=gathered\n"
+                                "group more size=1 stride=1\n"
+                                "section setup\nsection step\n",
+                         kinds[k], " group=all out=large in=large count=64 wait=e[0]\n", next,
+                         strstr (next, "section") ? "" : "section teardown\n", NULL);
+      g_auto (GStrv) parts = g_strsplit (text, "all_gather gather", -1);
+      g_autofree char *all = g_strjoinv (kinds[k], parts);
+      const gboolean is_other = strstr (next, "reduce_scatter gather") && k == 1;
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanSchedule) schedule = plan_schedule_parse (all, "text", &error);
+      ck_assert_msg (schedule != NULL, "%s in\n%s", error ? error->message : "", all);
+      const guint first = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
+      const guint found = plan_joined_next (schedule, first);
+      ck_assert_msg (is_other
+                         || found == (followed[_i].distance ? first + followed[_i].distance : 0),
+                     "%u in\n%s", found, all);
+      for (guint node = first + 1; node < plan_schedule_n_nodes (schedule); node++)
+        ck_assert_uint_eq (plan_joined_next (schedule, node), 0);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -480,6 +548,7 @@ main (void)
   tcase_add_test (tcase, sizes_follow_from_operands_and_kinds);
   tcase_add_test (tcase, every_operand_has_a_size);
   tcase_add_loop_test (tcase, stages_meet_or_are_named, 0, G_N_ELEMENTS (pipelines));
+  tcase_add_loop_test (tcase, small_collectives_join_large_ones, 0, G_N_ELEMENTS (followed));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
