@@ -57,15 +57,17 @@ typedef struct
   gboolean (*together) (ExecComm *self, gboolean reduces, const ExecCommPart *parts, guint n,
                         void *stream, GError **error);
 
-  /* buf = the sum over ranks of `buf`. */
+  /* buf = the sum over ranks of `buf`; element by element the largest value of all ranks, and NaN
+   * or infinity where a rank has a NaN. */
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
                           GError **error);
-
-  /* buf = element by element the largest value of all ranks. NaN or infinity where a rank has a
-   * NaN. */
   gboolean (*all_reduce_max) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
                               void *stream, GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);
+
+  /* Tells all ranks whether this one says yes, and waits for nothing but the answer to the vote
+   * before: whether any rank said yes then. NULL: all_reduce_max is as good. */
+  gboolean (*vote) (ExecComm *self, gboolean yes, gboolean *out_before, GError **error);
 
   /* Sends `count` elements to rank `peer` and receives as many from it. `in` may be NULL if the
    * peer's `out` is, and `out` if its `in` is. Only these two ranks call it. NULL: no pipelines. */
@@ -129,15 +131,13 @@ void exec_comm_close_groups (ExecComm *self);
 guint exec_comm_behind (const ExecComm *self, guint distance);
 guint exec_comm_ahead (const ExecComm *self, guint distance);
 
-/* The communicator of a single rank: collectives are copies. */
+/* The communicator of a single rank, whose collectives are copies; `ranks` communicators for
+ * `ranks` threads of this process; each is closed by its own thread. */
 ExecComm *exec_comm_self_open (void);
-
-/* `ranks` communicators for `ranks` threads of this process; each is closed by its own thread. */
 gboolean exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error);
 
-/* This process's rank in MPI_COMM_WORLD; UNSUPPORTED in a build without MPI. */
-ExecComm *exec_comm_mpi_open (GError **error);
-gboolean exec_comm_mpi_is_launched (void); /* by an MPI launcher, as its environment says */
+ExecComm *exec_comm_mpi_open (GError **error); /* UNSUPPORTED in a build without MPI */
+gboolean exec_comm_mpi_is_launched (void);     /* by an MPI launcher, as its environment says */
 
 /* Combines `ranks` arrays of `count` elements into one: their sum, in rank order, in fp32, rounded
  * once; their largest element, NaN where one of them is. */

@@ -15,16 +15,17 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of a stage, which holds the pieces of all ranks. */
+/* Bytes of a stage, which holds the pieces of all ranks, and behind them a vote. */
 #define STAGE_BYTES (G_GUINT64_CONSTANT (256) << 10)
+#define VOTE_BYTES 64
 
 gboolean
 exec_comm_nccl_take_stage (NcclWorld *world, GError **error)
 {
   for (guint i = 0; i < G_N_ELEMENTS (world->stage); i++)
     {
-      CUDA_TRY (cudaMalloc ((void **)&world->stage[i], STAGE_BYTES), error);
-      CUDA_TRY (cudaMallocHost ((void **)&world->pinned[i], STAGE_BYTES), error);
+      CUDA_TRY (cudaMalloc ((void **)&world->stage[i], STAGE_BYTES + VOTE_BYTES), error);
+      CUDA_TRY (cudaMallocHost ((void **)&world->pinned[i], STAGE_BYTES + VOTE_BYTES), error);
     }
   return TRUE;
 }
@@ -208,4 +209,34 @@ exec_comm_nccl_host_max (NcclComm *self, float *buf, guint64 count, GError **err
       memcpy (buf + at, world->pinned[1], n * sizeof *buf);
     }
   return TRUE;
+}
+
+/* The answer is copied to the host by the time of the next vote, when the GPU has the step in
+ * between to do, so that it does not wait for the host, nor the host for it. No other call uses
+ * these parts of the stages. */
+gboolean
+exec_comm_nccl_vote (ExecComm *comm, gboolean yes, gboolean *out_before, GError **error)
+{
+  INSIDE (comm);
+  NcclComm *self = (NcclComm *)comm;
+  NcclWorld *world = self->world;
+  float *vote = (float *)(gpointer)(world->pinned[0] + STAGE_BYTES);
+  float *answer = (float *)(gpointer)(world->pinned[1] + STAGE_BYTES);
+  void *stage = world->stage[0] + STAGE_BYTES;
+
+  if (!exec_comm_nccl_is_usable (self, error) || !exec_comm_nccl_wait (self, world->stream, error))
+    return FALSE;
+  *out_before = world->has_voted && *answer > 0;
+  world->has_voted = TRUE;
+  *vote = yes ? 1 : 0;
+  CUDA_TRY_OUTSIDE (
+      world, cudaMemcpyAsync (stage, vote, sizeof *vote, cudaMemcpyHostToDevice, world->stream),
+      error);
+  NCCL_TRY (self,
+            ncclAllReduce (stage, stage, 1, ncclFloat32, ncclMax, self->handle, world->stream),
+            error);
+  CUDA_TRY_OUTSIDE (
+      world, cudaMemcpyAsync (answer, stage, sizeof *answer, cudaMemcpyDeviceToHost, world->stream),
+      error);
+  return exec_comm_nccl_follow (self, "vote", world->stream, error);
 }

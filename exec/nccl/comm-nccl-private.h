@@ -45,7 +45,8 @@ typedef struct
   GThread *aborting;    /* the thread that aborts them; NULL: there is none */
   gint is_stopped;      /* atomic: the kernels of all communicators have been told to end */
   cudaStream_t stream;
-  guint8 *stage[2];  /* device memory through which host memory is sent [0] and received [1] */
+  guint8 *stage[2]; /* device memory through which host memory is sent [0] and received [1] */
+  gboolean has_voted;
   guint8 *pinned[2]; /* pinned memory, copied to stage[0] and from stage[1] */
 } NcclWorld;
 
@@ -131,6 +132,7 @@ gboolean exec_comm_nccl_host_scatter (NcclComm *self, ExecCommFold fold, void *o
                                       guint64 count, PlanDtype dtype, GError **error);
 gboolean exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint64 count,
                                      PlanDtype dtype, GError **error);
+gboolean exec_comm_nccl_vote (ExecComm *comm, gboolean yes, gboolean *out_before, GError **error);
 gboolean exec_comm_nccl_host_max (NcclComm *self, float *buf, guint64 count, GError **error);
 
 /* exec/nccl/comm-nccl-memory.c */

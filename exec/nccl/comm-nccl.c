@@ -768,6 +768,7 @@ const ExecCommOps exec_comm_nccl_ops = {
   .all_reduce = nccl_all_reduce,
   .all_reduce_max = nccl_all_reduce_max,
   .barrier = nccl_barrier,
+  .vote = exec_comm_nccl_vote,
   .exchange = nccl_exchange,
   .trade = nccl_trade,
   .check = nccl_check,

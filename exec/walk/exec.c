@@ -227,17 +227,30 @@ pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError 
          && (!saves || save (walk, done, job->saves_behind && !is_last, error));
 }
 
+/* Whether a rank has been asked to end, of all ranks: before this step, or, where that would make
+ * the host wait for the step before, before that one. */
+static gboolean
+ask_ranks (ExecComm *comm, gboolean is_asked, gboolean is_first, gboolean *out_stops,
+           GError **error)
+{
+  float asked = is_asked ? 1 : 0;
+  if (!is_first && comm->ops->vote)
+    return comm->ops->vote (comm, is_asked, out_stops, error);
+  if (!comm->ops->all_reduce_max (comm, &asked, 1, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  *out_stops = asked > 0;
+  return TRUE;
+}
+
 /* All ranks meet before a step and learn whether any of them was asked to end. */
 static gboolean
-meet (const ExecWalk *walk, gboolean *out_stops, GError **error)
+meet (const ExecWalk *walk, gboolean is_first, gboolean *out_stops, GError **error)
 {
   ExecComm *comm = walk->comm;
-  float asked = walk->job->is_stopping && walk->job->is_stopping () ? 1 : 0;
-  const gboolean ok
-      = walk->job->is_stopping
-            ? comm->ops->all_reduce_max (comm, &asked, 1, PLAN_DTYPE_FP32, NULL, error)
-            : comm->ops->barrier (comm, error);
-  *out_stops = asked > 0;
+  const gboolean asks = walk->job->is_stopping != NULL;
+  *out_stops = FALSE;
+  const gboolean ok = asks ? ask_ranks (comm, walk->job->is_stopping (), is_first, out_stops, error)
+                           : (!is_first && comm->ops->vote) || comm->ops->barrier (comm, error);
   if (!ok)
     g_prefix_error (error, "rank %u, before step %" G_GINT64_FORMAT ": ", comm->rank,
                     walk->step + 1);
@@ -302,7 +315,7 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
       walk->step = job->first_step + i;
       walk->trace = is_last && !job->totals_only ? result->trace : NULL;
       const gint64 begin_ns = exec_walk_now_ns ();
-      if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
+      if (!meet (walk, i == 0, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
       walk->collective_ns = exec_walk_now_ns () - begin_ns;
       if (!count_tokens (walk, error)

@@ -640,7 +640,8 @@ exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
   walk->micro_batch = 0;
   g_array_set_size (walk->spans, 0);
   g_array_set_size (walk->samples, 0);
-  if (!device->ops->begin (device, walk->trace != NULL, error))
+  if ((walk->trace && !exec_walk_finish (walk, error))
+      || !device->ops->begin (device, walk->trace != NULL, error))
     return FALSE;
   if (is_step && walk->kept.is_kept && !walk->trace)
     return exec_walk_run_graph (walk, error);

@@ -79,9 +79,9 @@ typedef struct
 {
   /* Offloading: by layer; the host's optimizer: last copy, last update. */
   gint32 offloaded, fetched, copied, updated;
-  gint32 done; /* all ops issued to the compute stream so far */
-  gint32
-      traded; /* the last exchange between two stages; in batches, with the next and the previous */
+  gint32 done;    /* all ops issued to the compute stream so far */
+  gint32 known;   /* the loss and the gradient norm; -1: the host waits for the whole step */
+  gint32 traded;  /* the last exchange between stages; in batches, with the next and the previous */
   gint32 drained; /* in batches: all reductions, and all gathers, that were begun */
   gint32 sent;    /* the last one of those that only send, if compute goes on meanwhile */
   gint32 trades[PLAN_N_TRADES]; /* by kind: exchanges of virtual stages */

@@ -552,6 +552,15 @@ plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint
   plan_lower_await_exchange (self);
 }
 
+void
+plan_lower_declare_events (PlanLower *self)
+{
+  self->event.done = plan_schedule_add_event (self->schedule, "done", 1);
+  self->event.known = self->stack->host.runs_ahead && !self->policy.is_eval
+                          ? plan_schedule_add_event (self->schedule, "known", 1)
+                          : -1;
+}
+
 PlanLowerUnit
 plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first, gint64 count,
                          gint64 step)

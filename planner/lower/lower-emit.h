@@ -47,6 +47,9 @@ PlanRef plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanL
 PlanRef plan_lower_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 PlanRef plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 
+/* Declares the events of what is done and known on the compute stream. */
+void plan_lower_declare_events (PlanLower *self);
+
 /* Adds an op. `refs` lists its operands without scratch, which is added here. `waits` is NULL or
  * ends with PLAN_REF_NONE; an event that this plan does not have ends it, too. */
 void plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,

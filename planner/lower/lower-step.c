@@ -755,10 +755,12 @@ plan_lower_end_step (PlanLower *self)
   share_sums (self);
   /* How many ranks' sums of squares are counted: where every rank has all gradients, those of one
    * tensor-parallel group are. */
-  plan_lower_compute (self, PLAN_OP_CLIP, PLAN_REFS (ONE (sums.coef), ONE (sums.all)),
-                      PLAN_DIMS (all, parts * tp,
-                                 self->place.ranks * self->place.replicas
-                                     * self->place.micro_batches * self->sizes->rows));
+  plan_lower_emit (self, PLAN_OP_CLIP, PLAN_STREAM_COMPUTE,
+                   PLAN_REFS (ONE (sums.coef), ONE (sums.all)),
+                   PLAN_DIMS (all, parts * tp,
+                              self->place.ranks * self->place.replicas * self->place.micro_batches
+                                  * self->sizes->rows),
+                   NULL, plan_lower_ref (self->event.known));
   plan_lower_balance (self);
   prepare (self);
   const PlanLowerBucket *any = plan_lower_any_bucket (self);
@@ -775,7 +777,11 @@ plan_lower_end_step (PlanLower *self)
   publish_together (self, TRUE);
   drop_or_take_non_units (self, TRUE);
   kick (self);
-  plan_lower_look (self);
+  if (self->event.known >= 0)
+    plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                     PLAN_WAITS (ONE (event.known)), PLAN_REF_NONE);
+  else
+    plan_lower_look (self);
 }
 
 void

@@ -665,7 +665,7 @@ declare (PlanLower *self)
   plan_lower_declare_shared (self);
   plan_lower_declare_offload (self);
   plan_lower_declare_router (self);
-  self->event.done = plan_schedule_add_event (self->schedule, "done", 1);
+  plan_lower_declare_events (self);
   plan_lower_declare_trades (self);
   self->event.exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
   plan_lower_declare_pieces (self);

@@ -100,6 +100,7 @@ typedef struct
   guint8 kernels[PLAN_N_LAUNCHES];   /* kernels that one op starts; 0: 1 */
   PlanStackRouting routing;
   PlanLoads loads;
+  gboolean runs_ahead;      /* at the end of a step it waits for the loss, not for the update */
   PlanCtaPolicy cta_policy; /* of NCCL's communicators */
   gboolean joins; /* small collectives are issued with others (planner/schedule/joined.h) */
 } PlanStackHost;

@@ -34,6 +34,7 @@ const PlanFramework plan_framework_native = {
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
     },
     .host = {
+      .runs_ahead = TRUE,
       .cta_policy = PLAN_CTA_ZERO,
       .joins = TRUE,
       .launch_ns = {

@@ -11,6 +11,7 @@
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"
+#include "tests/fake/order.h"
 #include "tests/share.h"
 
 #include <check.h>
@@ -123,6 +124,97 @@ START_TEST (the_host_changes_no_bit)
     }
   case_free (&of[0]);
   case_clear (&of[1], fields[1]);
+}
+END_TEST
+
+/* --- between two steps -------------------------------------------------------------------- */
+
+static ExecKernels planted_kernels;
+static gint continued; /* atomic: how often a stream continued */
+
+static gboolean
+is_early (const ExecArgs *args)
+{
+  return args->constants->step < NCCL_STEPS - 1; /* before the last step there is a wait */
+}
+
+/* Updates weights, and lets their stream stand still until the next step begins. */
+static int
+update_and_stand (const ExecArgs *args, void *stream)
+{
+  const int code = exec_kernels_cuda.launch[PLAN_OP_ADAMW](args, stream);
+  if (is_early (args))
+    fake_order_stall (stream, TRUE);
+  return code;
+}
+
+static int
+load_and_continue (const ExecArgs *args, void *stream)
+{
+  const int code = exec_kernels_cuda.launch[PLAN_OP_EMBED](args, stream);
+  if (args->constants->step > 1 && is_early (args))
+    g_atomic_int_inc (&continued);
+  fake_order_stall (stream, FALSE);
+  return code;
+}
+
+static gint asked, was_told; /* atomic */
+
+/* Tells one rank alone. */
+static gboolean
+is_stopping (void)
+{
+  return g_atomic_int_get (&asked) && !g_atomic_int_add (&was_told, 1);
+}
+
+/* The host issues a step while the one before still updates weights, whatever is gathered behind
+ * that: a stream that stands still from the update on holds nothing up before the first layer. */
+START_TEST (the_host_waits_for_no_update)
+{
+  static const char *const fields[]
+      = { "compute=bf16 strategy=optim_grads_params", "compute=bf16 strategy=optim",
+          "compute=fp32 strategy=no_shard" };
+  const char *plan = fields[_i];
+  Case c;
+  case_init_nccl (&c, 2, plan, FALSE);
+  planted_kernels = exec_kernels_cuda;
+  planted_kernels.launch[PLAN_OP_ADAMW] = update_and_stand;
+  planted_kernels.launch[PLAN_OP_EMBED] = load_and_continue;
+  c.job.kernels = &planted_kernels;
+  c.job.is_stopping = is_stopping;
+  asked = was_told = continued = 0;
+  case_must_run (&c, plan);
+  ck_assert_int_ge (continued, 2 * (NCCL_STEPS - 3));
+  case_clear (&c, plan);
+}
+END_TEST
+
+static int
+clip_and_ask (const ExecArgs *args, void *stream)
+{
+  if (args->constants->step == 2)
+    g_atomic_int_set (&asked, 1);
+  return exec_kernels_cuda.launch[PLAN_OP_CLIP](args, stream);
+}
+
+/* All ranks end after the same step when one is asked to: it says so before the next step, and all
+ * know it before the one after that. */
+START_TEST (one_rank_stops_all)
+{
+  const char *plan = "compute=bf16 strategy=optim_grads_params";
+  Case c;
+  g_autoptr (GError) error = NULL;
+  case_init_nccl (&c, 2, plan, FALSE);
+  planted_kernels = exec_kernels_cuda;
+  planted_kernels.launch[PLAN_OP_CLIP] = clip_and_ask;
+  c.job.kernels = &planted_kernels;
+  c.job.is_stopping = is_stopping;
+  asked = was_told = 0;
+  ck_assert (!case_run (&c, &error));
+  ck_assert_msg (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_STOPPED)
+                     && strstr (error->message, "asked to end: 3 steps are done") != NULL,
+                 "%s", error->message);
+  case_clear (&c, plan);
 }
 END_TEST
 
@@ -447,6 +539,8 @@ main (void)
   tcase_set_timeout (tcase, 300);
   test_add_runs (tcase, a_graph_changes_no_bit, G_N_ELEMENTS (plans));
   tcase_add_test (tcase, the_host_changes_no_bit);
+  tcase_add_loop_test (tcase, the_host_waits_for_no_update, 0, 3);
+  tcase_add_test (tcase, one_rank_stops_all);
   tcase_add_test (tcase, products_leave_processors_to_nccl);
   tcase_add_test (tcase, a_communicator_takes_its_memory_first);
   tcase_add_loop_test (tcase, memory_beside_the_plan_is_told, 0, 2);
