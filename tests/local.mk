@@ -164,6 +164,7 @@ EXTRA_DIST += %D%/case.h %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
+  tests/reference/evaluate-expert.c \
   tests/reference/evaluate-heads.c tests/reference/evaluate-latent.c tests/reference/evaluate-split.c \
   tests/reference/evaluate-context.c tests/reference/evaluate-dropout.c tests/reference/evaluate-reduce.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-operand.c \
@@ -249,6 +250,7 @@ tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate-context.c %D%/reference/evaluate-context.h \
   %D%/reference/evaluate-dropout.c %D%/reference/evaluate-dropout.h \
   %D%/reference/evaluate-experts.c \
+  %D%/reference/evaluate-expert.c \
   %D%/reference/evaluate-heads.c \
   %D%/reference/evaluate-latent.c \
   %D%/reference/evaluate-network.c \

@@ -57,20 +57,15 @@ exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at
   return TRUE;
 }
 
-/* Which part of the whole parameter a slot of this rank holds: the rows of its experts, or its
+/* Which part of the whole parameter a slot of this rank holds: its part of its experts, or its
  * slice of the tensor-parallel group. */
 static PlanSlice
 slice_of (const ExecWalk *self, const PlanSlot *slot)
 {
-  const guint64 rows = slot->tensor.rows, cols = slot->tensor.cols;
-  const guint64 ep = (guint64)self->of->plan.value[PLAN_EP],
-                tp = (guint64)self->of->plan.value[PLAN_TP];
-  if (slot->tensor.part == PLAN_PART_EXPERTS)
-    return (PlanSlice){
-      .n = 1, .run = { { rows, self->comm->rank % ep * rows } }, .cols = cols, .whole_cols = cols
-    };
-  return plan_slice_of (&self->part.model, slot->tensor.role, &self->part.layout.rule,
-                        self->comm->rank % tp);
+  const PlanBucketRule *rule = &self->part.layout.rule;
+  const gboolean is_of_experts = slot->tensor.part == PLAN_PART_EXPERTS;
+  return plan_slice_of (&self->part.model, slot->tensor.role, rule,
+                        self->part.place % (is_of_experts ? rule->ep * rule->etp : rule->tp));
 }
 
 gboolean
@@ -145,11 +140,11 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   const PlanOp *op = args->op;
   const guint64 shards = (guint64)op->dims[PLAN_DIM_INIT_shards];
   const guint64 part = self->part.layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded / shards;
-  /* Ranks of one expert-parallel (or tensor-parallel) group have different parameters, so this many
-   * ranks in a row hold the same shard of a bucket. */
+  /* Ranks that have different parameters of one kind (or parts of them) follow one another, so this
+   * many ranks in a row hold the same shard of a bucket. */
+  const PlanBucketRule *rule = &self->part.layout.rule;
   const guint64 each
-      = (guint64)self->of->plan
-            .value[op->dims[PLAN_DIM_INIT_bucket] == PLAN_BUCKET_EXPERTS ? PLAN_EP : PLAN_TP];
+      = op->dims[PLAN_DIM_INIT_bucket] == PLAN_BUCKET_EXPERTS ? rule->ep * rule->etp : rule->tp;
   ExecShard shard = { .kind = (PlanBucketKind)op->dims[PLAN_DIM_INIT_bucket],
                       .unit = MAX (plan_cursor_unit (cursor, op), 0),
                       .first = part * (guint64)op->dims[PLAN_DIM_INIT_shard],
@@ -254,17 +249,18 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
 }
 
 /* Whether a parameter is saved by another rank that has the same values: the first of the
- * tensor-parallel group, or, for a tied embedding, a rank of the first stage. */
+ * tensor-parallel group, or of those that split an expert, or, for a tied embedding, a rank of the
+ * first stage. */
 static gboolean
 is_saved_elsewhere (const ExecWalk *self, const PlanSlot *slot)
 {
-  const gint64 tp = self->of->plan.value[PLAN_TP];
-  const PlanTensor whole
-      = plan_model_tensor (&self->part.model, slot->tensor.role, self->part.layout.rule.vocab);
+  const PlanBucketRule *rule = &self->part.layout.rule;
+  const PlanTensor whole = plan_model_tensor (&self->part.model, slot->tensor.role, rule->vocab);
+  const PlanTensor part = plan_buckets_part (&self->part.model, slot->tensor.role, rule);
+  const guint64 parts = slot->tensor.part == PLAN_PART_EXPERTS ? rule->etp : rule->tp;
   if (exec_part_is_copy (&self->part, slot->tensor.role))
     return TRUE;
-  return slot->tensor.part != PLAN_PART_EXPERTS && self->comm->rank % tp > 0
-         && slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
+  return self->part.place % parts > 0 && part.rows == whole.rows && part.cols == whole.cols;
 }
 
 /* Cuts elements of this rank's part of a parameter, from `first` on, into pieces that are

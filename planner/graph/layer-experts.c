@@ -64,7 +64,7 @@ add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
 static gboolean
 sorts_again (const PlanLayerBuilder *b)
 {
-  return b->has_own_kernels ? b->ep > 1 : b->sizes->experts > 1;
+  return b->has_own_kernels ? b->ep * b->etp > 1 : b->sizes->experts > 1;
 }
 
 /* Whether rows that have come are moved in blocks of equally many, without a map. Our own kernels
@@ -92,7 +92,7 @@ sort_entries (const PlanLayerBuilder *b)
 {
   const PlanSizes *sizes = b->sizes;
   return b->has_own_kernels
-             ? map_entries (b, sizes->sent_rows, 1, sizes->expert_rows, sizes->experts)
+             ? map_entries (b, sizes->sent_rows * b->etp, 1, sizes->expert_rows, sizes->experts)
              : 2 * sizes->expert_rows;
 }
 
@@ -142,23 +142,52 @@ pieces (const PlanLayerBuilder *b)
   return b->model->experts * b->etp;
 }
 
-/* Makes a node also send the rows' probabilities and, unless experts are padded, how many rows are
- * for each expert. */
+/* Makes a node of our own kernels also send, unless experts are padded, how many rows are for each
+ * expert: numbers that end the map by which tokens were sorted. */
 static void
-send_probs (PlanLayerBuilder *b, PlanNode *node)
+send_counts (PlanLayerBuilder *b, PlanNode *node, PlanValueId counts, gint64 n)
 {
   const gint64 experts = b->model->experts;
-  node->other = PLAN_VALUE_SENT_PROBS;
-  node->col = PLAN_VALUE_CAME_PROBS;
-  plan_layer_define (b->graph, PLAN_VALUE_CAME_PROBS, b->sizes->sent_rows, PLAN_DTYPE_FP32);
   if (b->sizes->pads)
     return;
-  node->stats = PLAN_VALUE_CAME_COUNTS;
+  node->stats = counts;
   node->map = PLAN_VALUE_ROW_MAP;
   node->entries
       = map_entries (b, b->sizes->split_rows, b->model->topk, b->sizes->sent_rows, experts);
   node->groups = experts;
-  plan_layer_define (b->graph, PLAN_VALUE_CAME_COUNTS, experts, PLAN_DTYPE_I32);
+  plan_layer_define (b->graph, counts, n, PLAN_DTYPE_I32);
+}
+
+/* Makes a node also send the rows' probabilities, and their numbers. */
+static void
+send_probs (PlanLayerBuilder *b, PlanNode *node)
+{
+  node->other = PLAN_VALUE_SENT_PROBS;
+  node->col = PLAN_VALUE_CAME_PROBS;
+  plan_layer_define (b->graph, PLAN_VALUE_CAME_PROBS, b->sizes->sent_rows, PLAN_DTYPE_FP32);
+  send_counts (b, node, PLAN_VALUE_CAME_COUNTS, b->model->experts);
+}
+
+/* Adds the gathering of rows by the ranks that split an expert, with their probabilities and, by
+ * our own kernels, their numbers. */
+static PlanValueId
+add_gather (PlanLayerBuilder *b, PlanValueId at)
+{
+  const gint64 sent = b->sizes->sent_rows, rows = sent * b->etp;
+  const gboolean has_come = b->has_own_kernels && b->ep > 1;
+  PlanNode *node = add_move (b, PLAN_NODE_GATHER_ROWS, at, PLAN_VALUE_JOINED, sent, rows, 0);
+  node->other = has_come ? PLAN_VALUE_CAME_PROBS : PLAN_VALUE_SENT_PROBS;
+  node->col = b->has_own_kernels ? PLAN_VALUE_JOINED_PROBS : PLAN_VALUE_ROW_PROBS;
+  plan_layer_define (b->graph, node->col, rows, PLAN_DTYPE_FP32);
+  if (!b->has_own_kernels)
+    return PLAN_VALUE_JOINED;
+  send_counts (b, node, PLAN_VALUE_JOINED_COUNTS, b->model->experts * b->etp);
+  if (has_come && !b->sizes->pads)
+    {
+      node->map = PLAN_VALUE_CAME_COUNTS;
+      node->entries = node->groups;
+    }
+  return PLAN_VALUE_JOINED;
 }
 
 /* The value with the probabilities of the rows that this rank sends: the one that experts read,
@@ -265,7 +294,7 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   if (b->overlaps_shared)
     add_shared_input (b, norm);
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
-  node->waits = b->has_own_kernels ? b->waits_for_counts && b->ep == 1 && !sizes->pads
+  node->waits = b->has_own_kernels ? b->waits_for_counts && !sorts_again (b) && !sizes->pads
                                    : b->ep * b->etp > 1 && sizes->capacity == 0;
   node->waits_before = !b->has_own_kernels && sizes->capacity > 0 && !sizes->pads;
   if (b->overlaps_shared)
@@ -276,13 +305,7 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       at = PLAN_VALUE_CAME;
     }
   if (b->etp > 1)
-    {
-      node = add_move (b, PLAN_NODE_GATHER_ROWS, at, PLAN_VALUE_JOINED, sent, rows, 0);
-      node->other = PLAN_VALUE_SENT_PROBS;
-      node->col = PLAN_VALUE_ROW_PROBS;
-      plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
-      at = PLAN_VALUE_JOINED;
-    }
+    at = add_gather (b, at);
   if (sorts_again (b) && moves_blocks (b))
     {
       add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 0);
@@ -297,15 +320,17 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
     }
   else if (sorts_again (b))
     {
-      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, b->etp > 1 ? rows : sent, rows,
+      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, sent * b->etp, rows,
                        sort_entries (b));
       node->groups = b->has_own_kernels ? sizes->experts : 1;
       node->stats = PLAN_VALUE_SORT_MAP;
       if (b->has_own_kernels)
         {
           node->waits = b->waits_for_counts && !sizes->pads;
-          node->map = sizes->pads ? PLAN_NO_VALUE : PLAN_VALUE_CAME_COUNTS;
-          node->other = PLAN_VALUE_CAME_PROBS;
+          node->map = sizes->pads  ? PLAN_NO_VALUE
+                      : b->etp > 1 ? PLAN_VALUE_JOINED_COUNTS
+                                   : PLAN_VALUE_CAME_COUNTS;
+          node->other = b->etp > 1 ? PLAN_VALUE_JOINED_PROBS : PLAN_VALUE_CAME_PROBS;
           node->col = PLAN_VALUE_ROW_PROBS;
           plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
         }
@@ -537,15 +562,15 @@ add_alltoall_combine (PlanLayerBuilder *b)
   if (sorts_again (b))
     {
       const gboolean has_map = !moves_blocks (b) && !joins;
-      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows,
-                       b->etp > 1 ? rows : sent, has_map ? sort_entries (b) : 0);
+      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, sent * b->etp,
+                       has_map ? sort_entries (b) : 0);
       node->map = has_map ? PLAN_VALUE_SORT_MAP : PLAN_NO_VALUE;
       node->pieces = joins ? pieces (b) : 0;
       at = PLAN_VALUE_UNSORTED;
     }
   if (b->etp > 1)
     {
-      add_move (b, PLAN_NODE_REDUCE_ROWS, at, PLAN_VALUE_REDUCED, rows, sent, 0);
+      add_move (b, PLAN_NODE_REDUCE_ROWS, at, PLAN_VALUE_REDUCED, sent * b->etp, sent, 0);
       at = PLAN_VALUE_REDUCED;
     }
   if (b->overlaps_shared)

@@ -37,7 +37,7 @@ typedef enum
   PLAN_NODE_DROP,  /* in -> out, map -> stats: without tokens that their experts have no room for */
   PLAN_NODE_PERMUTE,       /* in -> out, rows sorted by expert; stats: the map */
   PLAN_NODE_SEND_ROWS,     /* in -> out: all-to-all to the ranks of the experts, or back */
-  PLAN_NODE_GATHER_ROWS,   /* in -> out: all-gather over ranks that share the same experts */
+  PLAN_NODE_GATHER_ROWS,   /* in -> out: all-gather over ranks that split the same experts */
   PLAN_NODE_REDUCE_ROWS,   /* in -> out: reduce-scatter over those ranks */
   PLAN_NODE_GATHER_TOKENS, /* in -> out, other -> col, map -> stats: all-gather of all ranks' tokens
                             */

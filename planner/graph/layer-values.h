@@ -1,9 +1,8 @@
-/* PlanValueId: the values that nodes of one layer make for others. */
+/* PlanValueId: what nodes of one layer make for others. X is the output of the layer before. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* X (ID, "name"): the values of a layer. X is the output of the layer before. */
 #define PLAN_VALUE_LIST(X) \
   X (X, "x") \
   X (NORM1, "norm1") \
@@ -105,6 +104,7 @@ G_BEGIN_DECLS
   X (JOINED, "rows.joined") \
   X (JOINED_PROBS, "probs.joined") \
   X (JOINED_MAP, "route.map.joined") \
+  X (JOINED_COUNTS, "rows.joined.counts") \
   X (OWN_PROBS, "probs.own") \
   X (OWN_MAP, "route.map.own") \
   X (SORT_MAP, "sort_map") \

@@ -44,6 +44,7 @@ plan_buckets_part (const PlanModel *model, PlanTensorRole role, const PlanBucket
       tensor.cols /= rule->tp;
       break;
     case PLAN_TENSOR_EXPERT_GATE_UP:
+    case PLAN_TENSOR_EXPERT_GATE_UP_BIAS:
       tensor.rows /= rule->etp;
       break;
     case PLAN_TENSOR_EXPERT_DOWN:

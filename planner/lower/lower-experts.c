@@ -297,7 +297,8 @@ permute (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef map = value (self, node->stats), from = value (self, node->map);
   const PlanRef routes = node->is_first_permute ? from : PLAN_REF_NONE;
-  const gboolean is_read_by_experts = !node->is_first_permute || lower->plan->value[PLAN_EP] == 1;
+  const gint64 ep = lower->plan->value[PLAN_EP], etp = lower->plan->value[PLAN_ETP];
+  const gboolean is_read_by_experts = !node->is_first_permute || ep * etp == 1;
   gint64 dims[PLAN_N_DIMS_PERMUTE];
   if (moves_eagerly (node))
     {
@@ -319,7 +320,7 @@ permute (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (
       lower, PLAN_OP_ROW_MAP,
       PLAN_REFS (map, routes, node->is_first_permute ? PLAN_REF_NONE : from),
-      PLAN_DIMS (node->rows, node->groups, lower->plan->value[PLAN_EP], node->entries));
+      PLAN_DIMS (node->rows, node->groups, node->is_first_permute ? ep : ep * etp, node->entries));
   lower->now.multiple = lower->now.capacity = 0;
   plan_lower_compute (lower, PLAN_OP_PERMUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->in), map,
@@ -614,7 +615,7 @@ expert_activate_backward (PlanLayer *self, const PlanNode *node)
                       PLAN_REFS (din, dprobs, plan_layer_gradient (self, node->out),
                                  value (self, node->in), value (self, node->other)),
                       PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
-  if (plan_lower_adds_own_bias (lower))
+  if (plan_lower_adds_own_bias (lower) && lower->place.expert_part == 0)
     {
       plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (dprobs, REF (experts.dprobs)),
                           PLAN_DIMS (node->rows));

@@ -494,17 +494,23 @@ plan_lower_is_replicated (const PlanLower *self, PlanTensorRole role)
   return part.rows == whole.rows && part.cols == whole.cols;
 }
 
+static gboolean
+is_of_experts (const PlanLower *self, PlanTensorRole role)
+{
+  return plan_model_tensor (self->model, role, self->layout.rule.vocab).part == PLAN_PART_EXPERTS;
+}
+
+/* Gradients of experts are reduced over all ranks that hold the same part of them. */
 gboolean
 plan_lower_sums (const PlanLower *self, PlanTensorRole role)
 {
-  return plan_lower_is_replicated (self, role)
+  return plan_lower_is_replicated (self, role) && !is_of_experts (self, role)
          && (self->plan->value[PLAN_SP] == PLAN_SP_ON || role == PLAN_TENSOR_Q_NORM
              || role == PLAN_TENSOR_K_NORM);
 }
 
 /* The ranges of one bucket whose parameters are meant (`is_other`: are not), in ascending order and
- * counted from `first`; neighbouring ranges are joined. Experts count as not meant: their gradients
- * are reduced over all ranks that hold them whole. The caller frees. */
+ * counted from `first`; neighbouring ranges are joined. The caller frees. */
 static GArray *
 find_pieces (const PlanLower *self, PlanBucketKind kind, guint64 first, guint64 count,
              gboolean (*is_meant) (const PlanLower *self, PlanTensorRole role), gboolean is_other)
@@ -517,8 +523,8 @@ find_pieces (const PlanLower *self, PlanBucketKind kind, guint64 first, guint64 
       const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
       const Piece piece = { MAX (slot->offset, first) - first, MIN (end, first + count) - first };
       Piece *before = pieces->len > 0 ? &g_array_index (pieces, Piece, pieces->len - 1) : NULL;
-      const gboolean is_one = kind != PLAN_BUCKET_EXPERTS && is_meant (self, slot->tensor.role);
-      if (is_one == is_other || end <= first || slot->offset >= first + count)
+      if (is_meant (self, slot->tensor.role) == is_other || end <= first
+          || slot->offset >= first + count)
         continue;
       if (before && before->to == piece.from)
         before->to = piece.to;
@@ -626,12 +632,15 @@ plan_lower_sum_replicated (PlanLower *self)
 }
 
 /* Whether another rank counts a parameter's gradient in the norm: the first rank of the
- * tensor-parallel group, or the first stage, of whose embedding it is a copy. */
+ * tensor-parallel group, or of those that split an expert, or the first stage, of whose embedding
+ * it is a copy. */
 static gboolean
 is_measured_elsewhere (const PlanLower *self, PlanTensorRole role)
 {
   const gboolean is_shared = role == PLAN_TENSOR_OUTPUT || role == PLAN_TENSOR_EMBEDDING;
-  return (self->place.tensor_rank > 0 && plan_lower_is_replicated (self, role))
+  const gint64 place
+      = is_of_experts (self, role) ? self->place.expert_part : self->place.tensor_rank;
+  return (place > 0 && plan_lower_is_replicated (self, role))
          || (self->model->cut.shares_embedding && !self->stage.has_embedding && is_shared
              && (role == PLAN_TENSOR_EMBEDDING || self->whole->tied_embeddings));
 }
@@ -643,7 +652,9 @@ plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64
   const PlanRef sum = plan_lower_at (ONE (sums.own), PLAN_EXACT_LIMBS);
   const gboolean has_copy = self->model->cut.shares_embedding && !self->stage.has_embedding
                             && !plan_bucket_is_unit (kind);
-  if (self->place.tensor_rank == 0 && !has_copy)
+  const gint64 place
+      = kind == PLAN_BUCKET_EXPERTS ? self->place.expert_part : self->place.tensor_rank;
+  if (place == 0 && !has_copy)
     {
       plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (sum, grads), PLAN_DIMS ((gint64)count));
       return;

@@ -7,7 +7,7 @@
  * If rows were sent by an all-to-all before, ranks have pieces of different sizes, and PyTorch
  * communicates a list of pieces. If no rank has other experts (ep = 1), all pieces have one size,
  * and PyTorch makes one collective of them by way of a buffer (ProcessGroupNCCL.cpp, allgather and
- * reduce_scatter). */
+ * reduce_scatter). Our own kernels always have pieces of one size, with room behind their rows. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -51,10 +51,11 @@ plan_lower_declare_joined_rows (PlanLower *self)
 {
   const PlanSizes *sizes = self->sizes;
   const gboolean is_of_all = IS (self, MOE_DISPATCHER, ALLGATHER);
-  const gboolean is_even = !is_of_all && self->plan->value[PLAN_EP] == 1;
+  const gboolean is_even = !is_of_all && self->plan->value[PLAN_EP] == 1
+                           && self->stack->layer.kernels != PLAN_KERNELS_OWN;
   const gboolean is_wide = sizes->router != sizes->compute;
   const gint64 ours = is_of_all ? sizes->split_rows : sizes->sent_rows;
-  const gint64 all = is_of_all ? ours * ranks_joined (self) : sizes->expert_rows;
+  const gint64 all = ours * ranks_joined (self);
   self->joined.tokens = self->joined.even = self->joined.wide[0] = self->joined.wide[1]
       = self->joined.sum = -1;
   if (self->model->experts == 0 || self->joined.group < 0)
@@ -116,11 +117,17 @@ reduce (PlanLower *lower, PlanRef out, PlanRef in, PlanRef even, gint64 count)
   plan_lower_free (lower, even);
 }
 
-/* Gathers rows and their probabilities. */
+/* Gathers rows and their probabilities; where a node names them, also how many rows are for each
+ * expert, before. */
 static void
 gather_rows (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
+  if (node->stats != PLAN_NO_VALUE)
+    exchange (
+        lower, PLAN_OP_ALL_GATHER, plan_layer_value (self, node->stats),
+        plan_lower_at (plan_layer_value (self, node->map), (guint64)(node->entries - node->groups)),
+        node->groups);
   gather (lower, plan_layer_value (self, node->out), plan_layer_value (self, node->in),
           REF (joined.even), node->rows * node->cols);
   exchange (lower, PLAN_OP_ALL_GATHER, plan_layer_value (self, node->col),

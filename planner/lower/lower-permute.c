@@ -380,10 +380,14 @@ is_last_product (const PlanNode *node)
   return node->weight == PLAN_TENSOR_EXPERT_DOWN;
 }
 
+/* Of the ranks that split an expert the first alone adds the bias of the last product, one summand
+ * of a sum over these ranks. */
 static void
 add_own_bias (PlanLayer *self, const PlanNode *node, PlanRef counts)
 {
   PlanLower *lower = self->lower;
+  if (is_last_product (node) && lower->place.expert_part > 0)
+    return;
   plan_lower_compute (lower, PLAN_OP_ADD_EXPERT_BIAS,
                       PLAN_REFS (plan_layer_value (self, node->out),
                                  plan_lower_weight (lower, node->bias, self->unit), counts,
@@ -393,23 +397,25 @@ add_own_bias (PlanLayer *self, const PlanNode *node, PlanRef counts)
                       PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
 }
 
-/* Computes the gradient of the bias of a product of experts. Of the last product it also computes
- * the bias's part of the gradient of the routing probabilities, which expert_activate_backward adds
- * to the activation's. */
+/* Computes the gradient of the bias of a product of experts. Of the last product the rank that adds
+ * the bias also computes its part of the gradient of the routing probabilities, which
+ * expert_activate_backward adds to the activation's; each rank has the whole gradient of the
+ * bias. */
 static void
 own_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts)
 {
   PlanLower *lower = self->lower;
   const PlanRef none = PLAN_REF_NONE, dprobs = REF (experts.dprobs);
   const gboolean is_last = is_last_product (node);
-  if (is_last)
+  const gboolean adds = is_last && lower->place.expert_part == 0;
+  if (adds)
     plan_lower_alloc (lower, dprobs);
   plan_lower_compute (lower, PLAN_OP_ADD_EXPERT_BIAS_BWD,
                       PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
                                  plan_layer_gradient (self, node->out), counts,
                                  is_last ? plan_layer_value (self, PLAN_VALUE_ROW_PROBS) : none,
-                                 is_last ? plan_lower_weight (lower, node->bias, self->unit) : none,
-                                 is_last ? dprobs : none),
+                                 adds ? plan_lower_weight (lower, node->bias, self->unit) : none,
+                                 adds ? dprobs : none),
                       PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
   plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
 }

@@ -10,6 +10,7 @@ typedef struct
 {
   gint64 ranks, rank;               /* of the group that shards everything but experts */
   gint64 expert_ranks, expert_rank; /* of the group that shards experts */
+  gint64 expert_part;               /* place among the ranks that split an expert */
   gint64 most_ranks;                /* the larger of `ranks` and `expert_ranks` */
   gint64 replicas, replica;         /* number of those groups; this rank's one */
   gint64 data_parallel;             /* ranks x replicas */

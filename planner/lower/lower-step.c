@@ -387,7 +387,9 @@ measures_everywhere (const PlanLower *self)
 {
   return self->comm.next >= 0
          || (self->model->experts > 0
-             && self->plan->value[PLAN_EP] * self->plan->value[PLAN_TP] > 1);
+             && self->plan->value[PLAN_EP] * self->plan->value[PLAN_ETP]
+                        * self->plan->value[PLAN_TP]
+                    > 1);
 }
 
 /* What several ranks hold whole, and all are asked, is counted by the first of them. */

@@ -450,8 +450,8 @@ measure_groups (PlanLower *self, guint rank)
   self->place.replica = place / self->place.ranks;
   self->place.expert_ranks
       = plan_layout_expert_data_parallel (self->plan, all) / self->place.replicas;
-  self->place.expert_rank
-      = in_stage / (value[PLAN_EP] * value[PLAN_ETP]) % self->place.expert_ranks;
+  self->place.expert_rank = in_stage / value[PLAN_ETP] / value[PLAN_EP] % self->place.expert_ranks;
+  self->place.expert_part = in_stage % value[PLAN_ETP];
   self->place.micro_batches = plan_micro_batches (self->plan, self->cluster);
   plan_lower_take_rows (self);
   self->policy.splits_shards = IS (self, OUTER_STRATEGY, OPTIM);

@@ -149,8 +149,7 @@ static gboolean
 splits_experts_otherwise (const PlanFacts *f)
 {
   return f->value[PLAN_ETP] > 1
-         && (is_stack (f, PLAN_STACK_NATIVE) || IS (f, MOE_DISPATCHER, DEEPEP)
-             || IS (f, MOE_DISPATCHER, HYBRIDEP));
+         && (IS (f, MOE_DISPATCHER, DEEPEP) || IS (f, MOE_DISPATCHER, HYBRIDEP));
 }
 
 static gboolean
@@ -420,9 +419,9 @@ static const PlanRuleEntry rules[] = {
 #undef X
   { { "not-built-yet-moe_dispatcher", "stack=native sends rows to experts by moe_dispatcher=alltoall alone in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     sends_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
-  { { "not-built-yet-etp", "etp above 1 is modelled for stack=megatron-fsdp and stack=megatron with moe_dispatcher=alltoall or "
-      "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
+  { { "not-built-yet-etp", "etp above 1 is modelled with moe_dispatcher=alltoall or allgather by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_ETP, PLAN_MOE_DISPATCHER), PLAN_OF_BLOCKS },
   { { "not-built-yet-moe_grouped_gemm", "moe_grouped_gemm=off is modelled for stack=megatron-fsdp and stack=megatron, with "
       "unquantised compute, ep_delay_wgrad=off, no biases of experts and scores_on_input=off, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     goes_through_experts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_COMPUTE, PLAN_EP_DELAY_WGRAD), PLAN_OF_BLOCKS },

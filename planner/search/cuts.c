@@ -220,7 +220,8 @@ gint64
 plan_cuts_of_expert (const PlanModel *model, const PlanCluster *cluster, const Plan *base)
 {
   const gint64 stack = base->value[PLAN_STACK] % PLAN_STACK_BASE;
-  const gboolean splits = stack == PLAN_STACK_MEGATRON_FSDP || stack == PLAN_STACK_MEGATRON;
+  const gboolean splits = stack == PLAN_STACK_MEGATRON_FSDP || stack == PLAN_STACK_MEGATRON
+                          || stack == PLAN_STACK_NATIVE;
   return splits ? CLAMP (model->expert_ffn / LEAST_PART, 1, plan_cluster_linked_devices (cluster))
                 : 1;
 }

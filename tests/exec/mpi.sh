@@ -56,6 +56,8 @@ experts=family=mixtral,layers=2,hidden=32,ffn=32,heads=2,vocab=64,max_seq=16,exp
 padded='--set ep=2 --set moe_capacity=0.8 --set moe_pad_to_capacity=on'
 same 2 --gbs 4 --model $experts $padded
 same 2 --gbs 4 --model $experts $padded --set compute=fp8-delayed
+# and experts that two ranks split
+same 4 --gbs 4 --model $experts --set ep=2 --set etp=2 --set moe_imbalance=2
 
 # scales on which ranks agree, and scales of what a single rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8

@@ -25,7 +25,7 @@ static const char *const models[] = {
   "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
   "experts=4,topk=2",
   "family=qwen3_moe,layers=2,hidden=20,ffn=12,heads=3,kv_heads=1,head_dim=6,vocab=23,max_seq=16,"
-  "experts=4,topk=3,expert_ffn=5,shared_ffn=3,dense_layers=1,router_score=sigmoid,"
+  "experts=4,topk=3,expert_ffn=10,shared_ffn=3,dense_layers=1,router_score=sigmoid,"
   "router_scale=2.5,shared_gate=on",
   "family=mixtral,layers=1,hidden=24,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=40,max_seq=16,"
   "experts=40,topk=4,expert_ffn=8,pre_softmax=on",
@@ -45,7 +45,8 @@ static const char *const models[] = {
   "experts=4,expert_ffn=12,shared_ffn=4,moe_every=2,window=4,full_every=2,nope_every=2",
 };
 
-/* Ranks that each have all experts, and ranks that share them (expert parallelism). */
+/* Ranks that each have all experts, ranks that share them (expert parallelism), and ranks that
+ * split each. */
 static const struct
 {
   guint ranks;
@@ -60,6 +61,8 @@ static const struct
   { 2, "ep=2 strategy=optim_grads moe_capacity=0.8 moe_drop=position moe_pad_to_capacity=on" },
   { 2, "ep=1 strategy=optim moe_capacity=1 moe_drop=position moe_pad_to_capacity=on" },
   { 4, "ep=4 strategy=optim_grads moe_imbalance=4 precision_aware=on offload_optimizer=0.5" },
+  { 2, "ep=1 etp=2 strategy=optim_grads_params" },
+  { 4, "ep=2 etp=2 strategy=optim moe_imbalance=2" },
 };
 
 static const char *const formats[] = {
@@ -213,11 +216,13 @@ START_TEST (experts_of_stages_are_near_the_cpus)
 }
 END_TEST
 
-/* Tensor-parallel ranks send their own tokens to experts of four ranks; one model has sinks, one
- * latent attention. */
+/* Tensor-parallel ranks send their own tokens to experts of four ranks, or split these, too; one
+ * model has sinks, one latent attention. */
 START_TEST (experts_beside_split_layers_are_near_the_cpus)
 {
-  const char *fields = _i % 2 == 0 ? "tp=2 sp=on compute=fp32" : "tp=2 sp=on compute=bf16";
+  const char *fields = _i == 2       ? "tp=2 sp=on ep=1 etp=2 compute=fp32"
+                       : _i % 2 == 0 ? "tp=2 sp=on compute=fp32"
+                                     : "tp=2 sp=on compute=bf16";
   const guint model = _i == 4 ? 6 : _i % 2 == 0 ? 2 : 7;
   Case c;
   case_init_experts (&c, model, 4, _i / 2 == 1, fields);
@@ -231,7 +236,7 @@ START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
   case_init_experts (&c, (guint)(_i + 1) % G_N_ELEMENTS (models), (guint)_i, _i % 2 == 1,
-                     formats[_i]);
+                     formats[(guint)_i % G_N_ELEMENTS (formats)]);
   case_must_run (&c, splits[_i].fields);
   case_check_bytes (&c, splits[_i].fields);
   case_clear (&c, splits[_i].fields);

@@ -230,6 +230,7 @@ section_walk ()
   near 0.0025 --set compute=bf16 --set attention_dropout=0.1 --set doc_tokens=40 || bad=1
   near 0.0001 --model $experts --set compute=fp32 || bad=1
   near 0.0001 --model $experts --ranks 4 --comm threads --set compute=fp32 --set ep=2 --set moe_imbalance=2 || bad=1
+  near 0.0001 --model $experts --ranks 2 --comm threads --set compute=fp32 --set etp=2 || bad=1
   return $bad
 }
 
@@ -407,14 +408,14 @@ together ()
 section_tp2 () { together 2; }
 section_tp8 () { together 8; }
 
-# On so many GPUs: each has all experts, two share them, or all do. Rounding may send a token to another
+# On so many GPUs: each has all experts, two share them, or all do, or two split each. Rounding may send a token to another
 # expert, so losses are compared in fp32.
 of_experts ()
 {
   gpus "$1"
   bad=0 joined='--comm nccl' sharded='--set strategy=optim_grads_params'
   for plan in "$sharded" "--set ep=2 --set moe_imbalance=2 $sharded" "--set ep=2 --set moe_imbalance=2 --set strategy=optim" \
-    "--set ep=$1 --set moe_imbalance=$1 --set strategy=optim_grads"; do
+    "--set ep=$1 --set moe_imbalance=$1 --set strategy=optim_grads" "--set etp=2 --set strategy=optim"; do
     # shellcheck disable=SC2086 # options are words
     near 0.0001 --model $experts --gbs "$1" --ranks "$1" --set compute=fp32 $plan || bad=1
   done

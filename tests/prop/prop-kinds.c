@@ -175,6 +175,8 @@ static const struct
   { "ep=2 moe_dispatcher=allgather moe_permute_fusion=off", 2 },
   { "ep=2 moe_dispatcher=allgather moe_capacity=1 moe_pad_to_capacity=on", 2 },
   { "ep=2 stack=native moe_imbalance=2", 1 },
+  { "ep=2 etp=2 stack=native moe_imbalance=2", 1 },
+  { "ep=1 etp=2 stack=native", 1 },
   { "ep=1 stack=native moe_capacity=1 moe_pad_to_capacity=on", 0 },
   { "ep=2 stack=native moe_capacity=1 moe_pad_to_capacity=on", 0 },
 };

@@ -15,9 +15,10 @@ typedef struct
 {
   const PlanLayout *layout;
   const PlanModel *model;
-  guint64 part, expert_part;   /* which part is the rank's: of buckets, of those of experts */
-  guint64 ep, place;           /* ranks of an expert-parallel group, and the rank's place in it */
-  const float *own, *expected; /* main weights of the rank; all of the reference's */
+  guint64 part, expert_part; /* which part is the rank's: of buckets, of those of experts */
+  guint64 of_experts, place; /* ranks that have each expert once, and the rank's place among them */
+  guint64 etp;               /* ranks that split an expert */
+  const float *own, *expected;    /* main weights of the rank; all of the reference's */
   guint64 own_length, n_expected; /* in floats */
 } Shards;
 
@@ -101,7 +102,7 @@ parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64
   if (first >= end)
     return TRUE;
   if (kind == PLAN_BUCKET_EXPERTS)
-    at += self->place * count;
+    at += self->place / (exec_evaluator_splits_experts_of (role) ? 1 : self->etp) * count;
   g_assert (before + end - part * size <= self->own_length
             && at + end - slot->offset <= self->n_expected);
   return memcmp (self->own + before + (first - part * size),
@@ -149,10 +150,11 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
   self.layout = layout;
   self.model = &part_model;
   self.part = part_of (&of->plan, self.layout->shards, rank % of_stage / tp);
-  self.ep = (guint64)of->plan.value[PLAN_EP];
-  self.place = rank % self.ep;
+  self.etp = (guint64)of->plan.value[PLAN_ETP];
+  self.of_experts = (guint64)of->plan.value[PLAN_EP] * self.etp;
+  self.place = rank % self.of_experts;
   self.expert_part = part_of (&of->plan, MAX (self.layout->buckets[PLAN_BUCKET_EXPERTS].shards, 1),
-                              rank % of_stage / (guint)self.ep);
+                              rank % of_stage / (guint)self.of_experts);
   /* Where stages are several, the last has a copy of a table that is embedding and output layer. */
   whole.tied_embeddings = whole.tied_embeddings && of_stage == ranks;
   for (guint i = 0, n = plan_model_outer_tensors (&whole, vocab, tensors); i < n; i++)
@@ -169,7 +171,7 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
         {
           const PlanTensor part = plan_buckets_part (&whole, tensors[i].role, &of->layout.rule);
           equal = equal && (!has_layer || parameter_equals (&self, part.role, here, at));
-          at += plan_model_numel (&part);
+          at += plan_model_numel (part.part == PLAN_PART_EXPERTS ? &tensors[i] : &part);
         }
       here += has_layer;
     }

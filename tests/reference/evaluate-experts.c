@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layer's experts, one after the other. A row is one token's vector for one expert that it chose;
- * an expert computes the rows of all ranks of an expert-parallel group at once, in the arrays of
+ * an expert computes the rows of all ranks of a group that has each expert once, in the arrays of
  * the group's first rank. In a tensor-parallel group each rank routes its own tokens only; shared
  * experts read the tokens of the whole group. */
 #include "config.h"
@@ -51,21 +51,21 @@ pads (const ExecEvaluator *self)
   return self->job->of->plan.value[PLAN_MOE_PAD_TO_CAPACITY] == PLAN_MOE_PAD_TO_CAPACITY_ON;
 }
 
+/* The number of ranks that together have each expert once. */
+static guint
+group_of (const ExecEvaluator *self)
+{
+  return self->ep * self->etp;
+}
+
 gint64
 exec_evaluator_expert_rows (const ExecEvaluator *self)
 {
   const gint64 experts = self->model->experts;
 
-  return self->ep
+  return group_of (self)
              * (pads (self) ? capacity_of (self) * experts : self->own_rows * self->model->topk)
          + experts * (multiple_of_rows (self) - 1);
-}
-
-/* Rows of an expert's first weight. */
-static gint64
-up_width (const ExecEvaluator *self)
-{
-  return self->model->gated ? 2 * self->model->expert_ffn : self->model->expert_ffn;
 }
 
 /* An array of `cols` columns from its row `row` on. */
@@ -122,6 +122,14 @@ fill_row (const ExecEvaluator *self, gint64 layer, gint64 expert, gint64 row)
     exec_evaluator_put (to->rows, row * hidden + col, 0);
 }
 
+/* Which rank's rows come next: first those of all ranks that are the first to have a part of their
+ * experts, then of those that are the second, and so on. */
+static guint
+peer_at (const ExecEvaluator *self, guint place)
+{
+  return place % self->ep * self->etp + place / self->ep;
+}
+
 /* Makes the rows of all tokens, sorted by expert. */
 static void
 send_rows (const ExecEvaluator *self, gint64 layer)
@@ -131,9 +139,10 @@ send_rows (const ExecEvaluator *self, gint64 layer)
 
   for (gint64 expert = 0; expert < experts; expert++)
     {
-      for (guint peer = 0; peer < self->ep; peer++)
+      for (guint place = 0; place < group_of (self); place++)
         {
           const gint64 first = row;
+          const guint peer = peer_at (self, place);
 
           for (gint64 token = 0; token < self->own_rows; token++)
             {
@@ -167,158 +176,6 @@ add_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, guint peer, Ex
             sum += exec_evaluator_get (self->drows, row * hidden + col);
         exec_evaluator_put (out, token * hidden + col, sum);
       }
-}
-
-/* An expert's weight, or its gradient. */
-static ExecArray
-part_of (ExecArray all, gint64 expert, gint64 outputs, gint64 inputs)
-{
-  return exec_evaluator_from (all, (guint64)(expert * outputs * inputs));
-}
-
-PlanManner
-exec_evaluator_activation_manner (const ExecEvaluator *self)
-{
-  return (PlanManner){
-    { [PLAN_MANNER_LIMIT] = self->model->glu_limit, [PLAN_MANNER_OFFSET] = self->model->glu_offset }
-  };
-}
-
-/* out += bias for each row of an expert, times the row's routing probability if `probs` has data.
- */
-static void
-add_bias (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role, gint64 outputs,
-          ExecArray out, ExecArray probs, gint64 n)
-{
-  gint32 count = (gint32)n;
-  ExecArray bias = exec_evaluator_weight (self, role, layer);
-
-  if (bias.data != NULL)
-    RUN (ADD_EXPERT_BIAS,
-         EXEC_OPERANDS (out, part_of (bias, expert, outputs, 1), { &count, PLAN_DTYPE_I32, NULL },
-                        probs),
-         n, outputs, 1);
-}
-
-/* Multiplies an expert's rows by their routing probabilities before its first product, in models
- * that do so. */
-static void
-scale_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
-{
-  const gint64 hidden = self->model->hidden;
-
-  if (self->model->scores_on_input)
-    RUN (SCALE_ROWS,
-         EXEC_OPERANDS (row_of (l->scaled, first, hidden), row_of (l->rows, first, hidden),
-                        row_of (l->row_probs, first, 1)),
-         n, hidden);
-}
-
-/* Turns the gradient of the scaled rows, in `drows`, into that of the rows themselves, and adds up
- * that of their probabilities. */
-static void
-scale_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
-{
-  const gint64 hidden = self->model->hidden;
-  const ExecArray drows = row_of (self->drows, first, hidden);
-
-  if (self->model->scores_on_input)
-    RUN (SCALE_ROWS_BWD,
-         EXEC_OPERANDS (drows, row_of (self->row_dprobs, first, 1), drows,
-                        row_of (l->rows, first, hidden), row_of (l->row_probs, first, 1)),
-         n, hidden);
-}
-
-/* The activation of an expert's rows, times their routing probabilities unless scale_rows has
- * multiplied by these already. */
-static void
-activate_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
-{
-  const PlanModel *m = self->model;
-  const PlanManner manner = exec_evaluator_activation_manner (self);
-  const gint64 ffn = m->expert_ffn;
-  const ExecArray out = row_of (l->rows_activated, first, ffn),
-                  in = row_of (l->rows_up, first, up_width (self));
-
-  if (m->scores_on_input)
-    exec_evaluator_activate (self, out, in, n, ffn);
-  else
-    exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE,
-                           EXEC_OPERANDS (out, in, row_of (l->row_probs, first, 1)),
-                           (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
-}
-
-static void
-activate_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
-{
-  const PlanModel *m = self->model;
-  const PlanManner manner = exec_evaluator_activation_manner (self);
-  const gint64 ffn = m->expert_ffn, up = up_width (self);
-  const ExecArray dup = row_of (self->drows_up, first, up),
-                  dout = row_of (self->drows_activated, first, ffn),
-                  in = row_of (l->rows_up, first, up);
-
-  if (m->scores_on_input)
-    exec_evaluator_activate_bwd (self, dup, dout, in, n, ffn);
-  else
-    exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE_BWD,
-                           EXEC_OPERANDS (dup, row_of (self->row_dprobs, first, 1), dout, in,
-                                          row_of (l->row_probs, first, 1)),
-                           (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
-}
-
-/* The weight of one expert as a factor. */
-static ExecFactor
-weight_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer, gint64 expert,
-           gint64 outputs, gint64 inputs)
-{
-  const ExecArray all = exec_evaluator_weight (self, role, layer);
-
-  return (ExecFactor){
-    part_of (all, expert, outputs, inputs), role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs
-  };
-}
-
-/* out = in * weight^T for the rows of one expert. An expert without rows computes nothing, but its
- * weight counts among the magnitudes by which scales are made. */
-static void
-multiply_rows (ExecEvaluator *self, ExecArray out, ExecArray in, const ExecFactor *weight, gint64 n)
-{
-  const ExecFactor input
-      = { in, weight->role, PLAN_QUANTIZER_INPUT, weight->layer, n, weight->cols };
-  const ExecArray b = exec_evaluator_narrow (self, 1, weight, FALSE);
-
-  if (n > 0)
-    RUN (GEMM, EXEC_OPERANDS (out, exec_evaluator_narrow (self, 0, &input, FALSE), b), n,
-         weight->rows, weight->cols, 1);
-}
-
-static void
-run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
-{
-  const PlanModel *m = self->model;
-  const ExecEvaluatorLayer *l = &self->layers[layer];
-  const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
-  const ExecFactor gate_up
-      = weight_of (self, PLAN_TENSOR_EXPERT_GATE_UP, layer, expert, up, hidden);
-  const ExecFactor down = weight_of (self, PLAN_TENSOR_EXPERT_DOWN, layer, expert, hidden, ffn);
-  gint64 n, first = find_rows (self, l, expert, &n);
-
-  if (n > 0)
-    scale_rows (self, l, first, n);
-  multiply_rows (self, row_of (l->rows_up, first, up), row_of (l->scaled, first, hidden), &gate_up,
-                 n);
-  if (n > 0)
-    {
-      add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up,
-                row_of (l->rows_up, first, up), (ExecArray){ 0 }, n);
-      activate_rows (self, l, first, n);
-    }
-  multiply_rows (self, row_of (self->drows, first, hidden), row_of (l->rows_activated, first, ffn),
-                 &down, n);
-  if (n > 0)
-    add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden,
-              row_of (self->drows, first, hidden), row_of (l->row_probs, first, 1), n);
 }
 
 /* A layer's elements of an array of all layers; no array where the model has none. */
@@ -424,14 +281,28 @@ add_shared (ExecEvaluator *self, gint64 layer)
        self->own_rows * m->hidden);
 }
 
-/* Runs the chosen experts for the expert-parallel group whose first rank `self` is. */
+/* Calls a function for each expert and its rows. */
+static void
+each_expert (ExecEvaluator *self, gint64 layer,
+             void (*visit) (ExecEvaluator *self, gint64 layer, gint64 expert, gint64 first,
+                            gint64 n))
+{
+  for (gint64 expert = 0; expert < self->model->experts; expert++)
+    {
+      gint64 n;
+      const gint64 first = find_rows (self, &self->layers[layer], expert, &n);
+
+      visit (self, layer, expert, first, n);
+    }
+}
+
+/* Runs the chosen experts for the group whose first rank `self` is. */
 static void
 run_group (ExecEvaluator *self, gint64 layer)
 {
   send_rows (self, layer);
-  for (gint64 expert = 0; expert < self->model->experts; expert++)
-    run_expert (self, layer, expert);
-  for (guint p = 0; p < self->ep; p++)
+  each_expert (self, layer, exec_evaluator_run_expert);
+  for (guint p = 0; p < group_of (self); p++)
     {
       ExecEvaluator *peer = self->peer[p];
       ExecArray out = self->model->shared_ffn > 0 ? peer->combined : peer->branch;
@@ -444,7 +315,7 @@ void
 exec_evaluator_experts (ExecEvaluator *self, gint64 layer)
 {
   EXEC_EACH (self, peer, route (peer, layer));
-  for (guint p = 0; p < self->together * self->tp; p += self->ep)
+  for (guint p = 0; p < self->together * self->tp; p += group_of (self))
     run_group (self->peer[p], layer);
   if (self->model->shared_ffn == 0)
     return;
@@ -498,109 +369,6 @@ exec_evaluator_balance (ExecEvaluator *self)
 }
 
 /* --- backwards ---------------------------------------------------------------------------- */
-
-/* dweight = dout^T * in of the expert's rows; 0 where it has none. */
-static void
-weight_bwd (ExecEvaluator *self, ExecArray dweight, ExecArray dout, ExecArray in,
-            const ExecFactor *weight, gint64 n)
-{
-  const gint64 outputs = weight->rows, inputs = weight->cols, layer = weight->layer;
-  const ExecFactor a = { dout, weight->role, PLAN_QUANTIZER_GRADIENT, layer, n, outputs },
-                   b = { in, weight->role, PLAN_QUANTIZER_INPUT, layer, n, inputs };
-
-  if (n > 0)
-    RUN (GEMM,
-         EXEC_OPERANDS (dweight, exec_evaluator_narrow (self, 0, &a, TRUE),
-                        exec_evaluator_narrow (self, 1, &b, TRUE)),
-         outputs, inputs, n, exec_evaluator_narrow_layout (self, 2));
-  else
-    RUN (ZERO, EXEC_OPERANDS (dweight), outputs * inputs);
-}
-
-/* din = dout * weight for the rows of one expert. */
-static void
-multiply_rows_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, const ExecFactor *weight,
-                   gint64 n)
-{
-  const ExecFactor gradient
-      = { dout, weight->role, PLAN_QUANTIZER_GRADIENT, weight->layer, n, weight->rows };
-  const ExecArray a = exec_evaluator_narrow (self, 0, &gradient, FALSE),
-                  b = exec_evaluator_narrow (self, 1, weight, TRUE);
-
-  RUN (GEMM, EXEC_OPERANDS (din, a, b), n, weight->cols, weight->rows,
-       exec_evaluator_narrow_layout (self, 0));
-}
-
-/* Where a rank leaves the gradient of an expert's weight. */
-static ExecArray
-raw_of (ExecEvaluator *self, PlanTensorRole role, gint64 layer, gint64 expert, gint64 outputs,
-        gint64 inputs)
-{
-  return part_of (exec_evaluator_raw (self, role, layer), expert, outputs, inputs);
-}
-
-/* The gradient of an expert's bias, in each rank's array: 0 in those of ranks that do not have the
- * expert. Adds the bias's part of the gradient of routing probabilities if `dprobs` has data. */
-static void
-bias_bwd (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role, gint64 outputs,
-          ExecArray dout, ExecArray probs, ExecArray dprobs, gint64 n)
-{
-  const guint owner = (guint)(expert / (self->model->experts / self->ep));
-  ExecArray bias = exec_evaluator_weight (self, role, layer);
-
-  for (guint p = 0; bias.data != NULL && p < self->ep; p++)
-    {
-      gint32 count = p == owner ? (gint32)n : 0;
-      const gboolean has_probs = dprobs.data != NULL && p == owner;
-
-      RUN (ADD_EXPERT_BIAS_BWD,
-           EXEC_OPERANDS (raw_of (self->peer[p], role, layer, expert, outputs, 1), dout,
-                          { &count, PLAN_DTYPE_I32, NULL }, probs,
-                          part_of (bias, expert, outputs, 1),
-                          has_probs ? dprobs : (ExecArray){ 0 }),
-           count, outputs, 1);
-    }
-}
-
-/* Backward pass of one expert: `drows` has the gradient of its output, which becomes that of its
- * rows. Gradients of its weights are 0 in the arrays of ranks that do not have it. */
-static void
-expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
-{
-  const PlanModel *m = self->model;
-  const ExecEvaluatorLayer *l = &self->layers[layer];
-  const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
-  const PlanTensorRole up_role = PLAN_TENSOR_EXPERT_GATE_UP, down_role = PLAN_TENSOR_EXPERT_DOWN;
-  const guint owner = (guint)(expert / (m->experts / self->ep));
-  const ExecFactor gate_up = weight_of (self, up_role, layer, expert, up, hidden),
-                   down = weight_of (self, down_role, layer, expert, hidden, ffn);
-  gint64 n, first = find_rows (self, l, expert, &n);
-  ExecArray dout = row_of (self->drows, first, hidden), dup = row_of (self->drows_up, first, up),
-            dactivated = row_of (self->drows_activated, first, ffn);
-
-  bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden, dout,
-            row_of (l->row_probs, first, 1), row_of (self->bias_dprobs, first, 1), n);
-  for (guint p = 0; p < self->ep; p++)
-    weight_bwd (self, raw_of (self->peer[p], down_role, layer, expert, hidden, ffn), dout,
-                row_of (l->rows_activated, first, ffn), &down, p == owner ? n : 0);
-  if (n > 0)
-    {
-      multiply_rows_bwd (self, dactivated, dout, &down, n);
-      activate_rows_bwd (self, l, first, n);
-      if (m->expert_bias)
-        RUN (ACCUMULATE,
-             EXEC_OPERANDS (row_of (self->row_dprobs, first, 1),
-                            row_of (self->bias_dprobs, first, 1)),
-             n);
-      multiply_rows_bwd (self, dout, dup, &gate_up, n);
-      scale_rows_bwd (self, l, first, n);
-    }
-  for (guint p = 0; p < self->ep; p++)
-    weight_bwd (self, raw_of (self->peer[p], up_role, layer, expert, up, hidden), dup,
-                row_of (l->scaled, first, hidden), &gate_up, p == owner ? n : 0);
-  bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up, dup, (ExecArray){ 0 },
-            (ExecArray){ 0 }, n);
-}
 
 /* Backward pass of the router. It reads a copy of the tokens in the format of its scores where that
  * is not the compute format. */
@@ -709,9 +477,8 @@ group_bwd (ExecEvaluator *self, gint64 layer)
       memcpy (to, row_of (exec_evaluator_own (peer, peer->dout), l->token[row], m->hidden).data,
               bytes);
     }
-  for (gint64 expert = 0; expert < m->experts; expert++)
-    expert_bwd (self, layer, expert);
-  for (guint p = 0; p < self->ep; p++)
+  each_expert (self, layer, exec_evaluator_expert_bwd);
+  for (guint p = 0; p < group_of (self); p++)
     {
       ExecEvaluator *peer = self->peer[p];
 
@@ -729,7 +496,7 @@ group_bwd (ExecEvaluator *self, gint64 layer)
 void
 exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer)
 {
-  for (guint p = 0; p < self->together * self->tp; p += self->ep)
+  for (guint p = 0; p < self->together * self->tp; p += group_of (self))
     group_bwd (self->peer[p], layer);
   if (self->model->shared_ffn == 0)
     return;
@@ -759,8 +526,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->scaled
       = m->scores_on_input ? exec_evaluator_array (self, c, rows * (guint64)m->hidden) : l->rows;
   l->row_probs = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
-  l->rows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
-  l->rows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);
+  exec_evaluator_take_rows_of_parts (self, l);
   l->shared_up = exec_evaluator_array (self, c, tokens * 2 * (guint64)m->shared_ffn);
   l->gate = exec_evaluator_array (self, c, tokens);
   l->ungated = exec_evaluator_array (self, c, tokens * (guint64)m->hidden);
@@ -786,10 +552,8 @@ exec_evaluator_take_experts (ExecEvaluator *self)
   self->combined = exec_evaluator_array (self, c, tokens * hidden);
   self->dprobs = exec_evaluator_array (self, PLAN_DTYPE_FP32, tokens * (guint64)m->experts);
   self->row_dprobs = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
-  self->bias_dprobs = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
   self->drows = exec_evaluator_array (self, c, rows * hidden);
-  self->drows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
-  self->drows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);
+  exec_evaluator_take_parts (self);
   self->shared_out = exec_evaluator_array (self, c, tokens * shared);
   self->dgate = exec_evaluator_array (self, c, tokens);
   self->dungated = exec_evaluator_array (self, c, tokens * hidden);

@@ -71,8 +71,27 @@ ExecArray exec_evaluator_narrow (ExecEvaluator *self, guint which, const ExecFac
 gint64 exec_evaluator_narrow_layout (const ExecEvaluator *self, gint64 layout);
 gint64 exec_evaluator_expert_rows (const ExecEvaluator *self);
 
-/* tests/reference/evaluate-experts.c: the bounds of the activation function. */
+/* tests/reference/evaluate-expert.c: the bounds of the activation function. */
 PlanManner exec_evaluator_activation_manner (const ExecEvaluator *self);
+
+/* tests/reference/evaluate-expert.c: runs an expert, whose rows are the `n` from `first` on, and
+ * writes what it makes of them to `drows`; backwards it reads the gradient of that in `drows`, and
+ * writes that of the rows there, and that of their probabilities to `row_dprobs`. */
+#define EXEC_MAX_EXPERT_PARTS 8
+void exec_evaluator_run_expert (ExecEvaluator *self, gint64 layer, gint64 expert, gint64 first,
+                                gint64 n);
+void exec_evaluator_expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert, gint64 first,
+                                gint64 n);
+void exec_evaluator_take_rows_of_parts (ExecEvaluator *self, ExecEvaluatorLayer *l);
+void exec_evaluator_take_parts (ExecEvaluator *self);
+
+/* tests/reference/evaluate-expert.c: whether ranks split a parameter of experts; which rank, of
+ * those that together have each expert once, is the first to have a piece of it, of those that lie
+ * one after the other; which element of the whole parameter an element is. */
+gboolean exec_evaluator_splits_experts_of (PlanTensorRole role);
+guint exec_evaluator_place_of (const ExecEvaluator *self, PlanTensorRole role, gint64 piece);
+guint64 exec_evaluator_whole_element (const ExecEvaluator *self, const PlanTensor *whole,
+                                      guint64 element);
 
 /* tests/reference/evaluate-experts.c, for all peers at once: writes to `branch` what experts make
  * of the norm's output, which the residual adds; backwards it reads the gradient of that in `dout`,

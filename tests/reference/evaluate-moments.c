@@ -5,6 +5,7 @@
 
 #include "exec/number/number.h"
 #include "planner/plan/stages.h"
+#include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
 /* The slot of a parameter, and the kind of bucket it is in. In models with experts, layers without
@@ -36,7 +37,7 @@ typedef struct
 } Stage;
 
 /* Adds the parts into which ranks' shards of a bucket cut a parameter: a shard ends at each
- * multiple of `share`. Of experts each rank of an expert-parallel group has some, whole. */
+ * multiple of `share`. Of experts each rank of a group that has each once has some, or parts. */
 static void
 add_parts (ExecEvaluator *self, const PlanLayout *layout, const PlanTensor *tensor, gint64 layer)
 {
@@ -44,7 +45,8 @@ add_parts (ExecEvaluator *self, const PlanLayout *layout, const PlanTensor *tens
   const PlanSlot *slot = find_slot (self, layout, tensor->role, layer, &kind);
   const PlanBucket *bucket = &layout->buckets[kind];
   guint64 whole = tensor->rows * tensor->cols, share = bucket->padded / bucket->shards;
-  guint64 count = kind == PLAN_BUCKET_EXPERTS ? whole / self->ep : whole, n;
+  const guint etp = exec_evaluator_splits_experts_of (tensor->role) ? self->etp : 1;
+  guint64 count = kind == PLAN_BUCKET_EXPERTS ? whole / (self->ep * etp) : whole, n;
 
   for (guint64 first = 0; first < whole; first += n)
     {

@@ -49,7 +49,7 @@ struct _ExecEvaluator
   const PlanModel *model, *whole; /* this tensor-parallel rank's part of it, and all of it */
   PlanModel split, untied;
   gboolean shares_table; /* pipeline stages have a copy each, as embedding and as output layer */
-  guint ep, cp;          /* sizes of expert- and context-parallel groups */
+  guint ep, etp, cp;     /* sizes of groups: of different experts, of parts of one, of sequences */
   guint together;        /* data ranks that are computed side by side: whole groups of each */
   guint tp, tp_rank;     /* size of a tensor-parallel group, and this one's rank in it */
   ExecEvaluator **peer;  /* all computed side by side, itself first: `tp` for each data rank */
@@ -105,7 +105,7 @@ struct _ExecEvaluator
   PlanDtype router;      /* format of scores */
   ExecArray bias, loads; /* routers' biases and tokens per expert, of all layers */
   ExecArray scores, wide, combined, dprobs, row_dprobs, bias_dprobs, drows, drows_up,
-      drows_activated, shared_out, dshared_up, dgate, dungated;
+      drows_activated, shared_out, dshared_up, dgate, dungated, row_parts, dprobs_parts;
   ExecArray sums, coef;
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the gradients of a micro batch go, and their sums over ranks. Gradients of an expert are
- * summed over the ranks of a stage that have it, in whichever tensor-parallel group they are: those
- * at one place in their expert-parallel groups, which of rank r is r % ep. */
+/* Where the gradients of a micro batch go, and their sums over ranks. Gradients of a part of an
+ * expert are summed over the ranks of a stage that have it, in whichever tensor-parallel group they
+ * are: those at one place in their groups that have each expert once, which of rank r is r % (ep *
+ * etp). */
 #include "config.h"
 
 #include "tests/reference/evaluate-experts.h"
@@ -107,13 +108,13 @@ exec_evaluator_keep (ExecEvaluator *self)
 
 /* --- sums over ranks ------------------------------------------------------------------------ */
 
-/* Parameters that are summed over the same ranks: a whole tensor, or one expert's part of a tensor
- * of all experts. */
+/* Parameters that are summed over the same ranks: a whole tensor, or one rank's part of an expert's
+ * matrix in a tensor of all experts. */
 typedef struct
 {
   guint64 at, count;
   gboolean is_expert, is_always; /* `is_always`: it is reduced in every micro batch */
-  guint place;                   /* number in its expert-parallel group of the rank that has it */
+  guint place; /* of the rank that has it, in its group that has each expert once */
 } Range;
 
 /* Finds the gradients of a range of all ranks of a replica; returns how many there are. */
@@ -125,7 +126,7 @@ find_terms (const ExecEvaluator *self, const Range *range, guint replica, gboole
 
   for (guint rank = replica * self->inner; rank < (replica + 1) * self->inner; rank++)
     for (guint p = 0; p < (range->is_expert ? self->tp : 1); p++)
-      if (!range->is_expert || (rank * self->tp + p) % self->ep == range->place)
+      if (!range->is_expert || (rank * self->tp + p) % (self->ep * self->etp) == range->place)
         out[n++] = exec_evaluator_from (
             is_sent ? self->peer[p]->sent[rank] : self->peer[p]->kept[rank], range->at);
   return n;
@@ -202,7 +203,7 @@ reduce_step (ExecEvaluator *self, const Range *range)
 {
   const guint replicas = self->ranks / self->inner;
   /* Each rank of a replica has other experts, so that sum_inside had single terms. */
-  const gboolean is_unscaled = range->is_expert && self->inner * self->tp == self->ep;
+  const gboolean is_unscaled = range->is_expert && self->inner * self->tp == self->ep * self->etp;
   g_autofree ExecArray *in = g_new (ExecArray, self->ranks * self->tp);
   g_autofree ExecArray *sent = g_new (ExecArray, self->ranks * self->tp);
 
@@ -242,7 +243,8 @@ static void
 reduce_tensor (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer, gboolean is_step)
 {
   const gboolean is_expert = is_of_experts (self, tensor->role);
-  const guint n = is_expert ? (guint)self->model->experts : 1;
+  const guint parts = is_expert && exec_evaluator_splits_experts_of (tensor->role) ? self->etp : 1;
+  const guint n = is_expert ? (guint)self->model->experts * parts : 1;
   Range range = { .at = exec_evaluator_offset (self, tensor->role, layer),
                   .count = plan_model_numel (tensor) / n,
                   .is_expert = is_expert,
@@ -250,7 +252,8 @@ reduce_tensor (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer, gboo
 
   for (guint i = 0; i < n; i++)
     {
-      range.place = i / (n / (is_expert ? self->ep : 1));
+      if (is_expert)
+        range.place = exec_evaluator_place_of (self, tensor->role, i);
       reduce_range (self, &range, is_step);
       range.at += range.count;
     }

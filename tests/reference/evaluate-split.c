@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/plan/stack.h"
+#include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
 #include <string.h>
@@ -23,7 +24,8 @@ exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint tp_rank
   self->split.kv_heads /= tp;
   self->split.ffn /= tp;
   self->split.shared_ffn /= tp;
-  self->model = tp > 1 ? &self->split : self->whole;
+  self->split.expert_ffn /= self->etp;
+  self->model = &self->split;
   self->tp = (guint)tp;
   self->tp_rank = tp_rank;
   self->splits_rows = plan->value[PLAN_SP] == PLAN_SP_ON;
@@ -99,7 +101,9 @@ exec_evaluator_read (const ExecEvaluator *self, ExecState state, const PlanTenso
 
   if (!exec_evaluator_state (self->job, state, role, layer, 0, n, all, error))
     return FALSE;
-  for (guint64 i = 0; i < count; i++)
+  for (guint64 i = 0; whole.part == PLAN_PART_EXPERTS && i < count; i++)
+    out[i] = all[exec_evaluator_whole_element (self, &whole, first + i)];
+  for (guint64 i = 0; whole.part != PLAN_PART_EXPERTS && i < count; i++)
     out[i] = all[whole_row (self, part, (first + i) / part->cols) * whole.cols + col
                  + (first + i) % part->cols];
   return TRUE;
@@ -207,9 +211,12 @@ exec_evaluator_row_stats (ExecEvaluator *self)
 
 /* --- gradients ------------------------------------------------------------------------------- */
 
+/* Each rank of the group has all experts here. */
 static gboolean
 is_split (const ExecEvaluator *self, const PlanTensor *part)
 {
+  if (part->part == PLAN_PART_EXPERTS)
+    return FALSE;
   const PlanTensor whole = plan_model_tensor (self->whole, part->role, self->vocab * self->tp);
 
   return part->rows < whole.rows || part->cols < whole.cols;

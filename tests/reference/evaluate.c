@@ -244,12 +244,15 @@ update (ExecEvaluator *self, gint64 step)
 /* Lays out a layer's parameters from element `at` on, those of all experts as one tensor each.
  * Returns the element behind them. */
 static guint64
-place_layer (ExecEvaluatorTensors *self, const PlanModel *model, gint64 layer, guint64 at)
+place_layer (ExecEvaluatorTensors *self, const PlanModel *model, guint etp, gint64 layer,
+             guint64 at)
 {
   self->n = exec_evaluator_find_trained (model, layer, self->tensor);
   for (guint i = 0; i < self->n; i++)
     {
       self->tensor[i].rows *= self->tensor[i].count;
+      if (exec_evaluator_splits_experts_of (self->tensor[i].role))
+        self->tensor[i].rows *= etp;
       self->tensor[i].count = 1;
       self->offset[self->tensor[i].role] = at;
       at += plan_model_numel (&self->tensor[i]);
@@ -272,7 +275,7 @@ lay_out (ExecEvaluator *self)
       at += plan_model_numel (&self->outer[i]);
     }
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    at = place_layer (&self->in_layer[layer], self->model, layer, at);
+    at = place_layer (&self->in_layer[layer], self->model, self->etp, layer, at);
   self->parameters = at;
 }
 
@@ -454,14 +457,15 @@ check (const ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
-/* The fewest data-parallel ranks that consist of whole context-parallel and whole expert-parallel
- * groups. An expert-parallel group takes the ranks of a tensor-parallel group first. */
+/* The fewest data-parallel ranks that consist of whole context-parallel groups and of whole groups
+ * of `of_experts` ranks that have each expert once. These take the ranks of a tensor-parallel group
+ * first. */
 static guint
-count_together (guint cp, guint ep, guint tp)
+count_together (guint cp, guint of_experts, guint tp)
 {
   guint n = cp;
 
-  while (n * tp % ep != 0)
+  while (n * tp % of_experts != 0)
     n += cp;
   return n;
 }
@@ -476,7 +480,8 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->mbs = plan->value[PLAN_MBS];
   self->ep = (guint)plan->value[PLAN_EP];
   self->cp = (guint)plan->value[PLAN_CP];
-  self->together = count_together (self->cp, self->ep, (guint)plan->value[PLAN_TP]);
+  self->etp = (guint)plan->value[PLAN_ETP];
+  self->together = count_together (self->cp, self->ep * self->etp, (guint)plan->value[PLAN_TP]);
   self->whole_seq = plan->value[PLAN_SEQ];
   self->seq = self->whole_seq / self->cp;
   self->inner = self->ranks / (guint)plan->value[PLAN_DP_OUTER];
@@ -497,7 +502,8 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   shards_gradients
       = strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
   self->reduces_every_micro_batch = shards_gradients && self->inner > 1;
-  self->reduces_experts = shards_gradients && self->inner * (guint)plan->value[PLAN_TP] > self->ep;
+  self->reduces_experts
+      = shards_gradients && self->inner * (guint)plan->value[PLAN_TP] > self->ep * self->etp;
   self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
   self->chunks = plan->value[PLAN_LOSS_CHUNKS];

@@ -91,13 +91,13 @@ START_TEST (quantised_experts_may_be_split)
   static const struct
   {
     const char *words, *sizes;
-    int head_dim;
+    int expert_ffn, head_dim;
   } formats[] = {
-    { "compute=fp8-tensorwise seq=32 mbs=1", "hidden=32,ffn=32,expert_ffn=16", 16 },
-    { "compute=mxfp8 seq=64 mbs=1 gbs=4", "hidden=64,ffn=64,expert_ffn=32", 32 },
-    { "compute=fp8-blockwise seq=128 mbs=1 gbs=4", "hidden=128,ffn=128,expert_ffn=128", 64 },
-    { "compute=nvfp4 seq=32 mbs=2", "hidden=32,ffn=32,expert_ffn=16", 16 },
-    { "compute=fp8-delayed seq=32 mbs=1", "hidden=32,ffn=32,expert_ffn=16", 16 },
+    { "compute=fp8-tensorwise seq=32 mbs=1", "hidden=32,ffn=32", 16, 16 },
+    { "compute=mxfp8 seq=64 mbs=1 gbs=4", "hidden=64,ffn=64", 32, 32 },
+    { "compute=fp8-blockwise seq=128 mbs=1 gbs=4", "hidden=128,ffn=128", 128, 64 },
+    { "compute=nvfp4 seq=32 mbs=2", "hidden=32,ffn=32", 16, 16 },
+    { "compute=fp8-delayed seq=32 mbs=1", "hidden=32,ffn=32", 16, 16 },
   };
   static const struct
   {
@@ -107,7 +107,7 @@ START_TEST (quantised_experts_may_be_split)
       "router_score=sigmoid,router_bias=on",
       "ep=4 strategy=optim_grads_params main_grads=bf16" },
     { "family=gpt_oss,layers=2,experts=4,topk=3,window=5,glu_limit=0.004",
-      "ep=2 strategy=no_shard recompute=selective recompute_modules=core_attn+moe_act" },
+      "ep=2 etp=2 strategy=no_shard recompute=selective recompute_modules=core_attn+moe_act" },
     { "family=mixtral,layers=2,experts=8,topk=2",
       "ep=1 strategy=optim moe_capacity=0.8 moe_pad_to_capacity=on" },
     { "family=llama4_text,layers=2,experts=4,shared_ffn=128,moe_every=2,window=20,full_every=2,"
@@ -115,7 +115,7 @@ START_TEST (quantised_experts_may_be_split)
       "ep=2 strategy=optim_grads recompute=full moe_capacity=0.7 moe_pad_to_capacity=on" },
     { "family=mixtral,layers=2,experts=6,topk=2", "ep=2 pp=2 strategy=optim_grads_params" },
     { "family=qwen3_moe,layers=2,experts=4,topk=3,shared_ffn=128,shared_gate=on,dense_layers=1",
-      "tp=2 sp=on ep=2 strategy=optim gbs=4" },
+      "tp=2 sp=on ep=2 etp=2 strategy=optim gbs=4" },
     { "family=deepseek_v3,layers=2,experts=4,topk=2,shared_ffn=128,dense_layers=1,q_lora=128,"
       "kv_lora=64,nope_dim=96,rope_dim=32,v_dim=128,router_score=sigmoid,router_groups=2,"
       "router_group_topk=1,mtp=0",
@@ -128,8 +128,10 @@ START_TEST (quantised_experts_may_be_split)
   const guint format = _i < 18 ? (guint)_i % most : 4;
   const gboolean is_latent = strstr (splits[split].model, "kv_lora") != NULL;
   g_autofree char *model = g_strdup_printf (
-      "%s,%s,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128", splits[split].model,
-      formats[format].sizes, is_latent ? 128 : formats[format].head_dim);
+      "%s,%s,expert_ffn=%d,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128",
+      splits[split].model, formats[format].sizes,
+      formats[format].expert_ffn * (strstr (splits[split].words, "etp=2") ? 2 : 1),
+      is_latent ? 128 : formats[format].head_dim);
   g_autofree char *words = g_strjoin (" ", "main_grads=fp32 moe_imbalance=8", formats[format].words,
                                       splits[split].words, NULL);
   compare_split (model, RANKS, words);
@@ -145,15 +147,13 @@ START_TEST (experts_may_be_gathered_quantised)
   static const struct
   {
     const char *words, *sizes;
-    int head_dim;
+    int expert_ffn, head_dim;
   } formats[] = {
-    { "compute=fp8-tensorwise param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=32,expert_ffn=16",
-      16 },
-    { "compute=fp8-delayed param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=64,expert_ffn=16", 16 },
-    { "compute=mxfp8 param_gather=mxfp8 seq=64 gbs=8", "hidden=64,ffn=64,expert_ffn=32", 32 },
-    { "compute=nvfp4 param_gather=nvfp4 seq=32 gbs=8", "hidden=32,ffn=32,expert_ffn=48", 16 },
-    { "compute=fp8-blockwise param_gather=fp8 seq=128 gbs=8", "hidden=128,ffn=256,expert_ffn=128",
-      128 },
+    { "compute=fp8-tensorwise param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=32", 16, 16 },
+    { "compute=fp8-delayed param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=64", 16, 16 },
+    { "compute=mxfp8 param_gather=mxfp8 seq=64 gbs=8", "hidden=64,ffn=64", 32, 32 },
+    { "compute=nvfp4 param_gather=nvfp4 seq=32 gbs=8", "hidden=32,ffn=32", 48, 16 },
+    { "compute=fp8-blockwise param_gather=fp8 seq=128 gbs=8", "hidden=128,ffn=256", 128, 128 },
   };
   static const struct
   {
@@ -168,7 +168,7 @@ START_TEST (experts_may_be_gathered_quantised)
       "kv_lora=128,nope_dim=128,rope_dim=128,v_dim=128,router_score=sigmoid,router_groups=2,"
       "router_group_topk=1,mtp=0",
       "ep=4 strategy=optim_grads_params" },
-    { RANKS, "family=mixtral,layers=2,experts=8,topk=3", "ep=1 strategy=optim" },
+    { RANKS, "family=mixtral,layers=2,experts=8,topk=3", "ep=1 etp=2 strategy=optim" },
     { 2 * RANKS, "family=mixtral,layers=2,experts=4,topk=2",
       "ep=2 dp_outer=2 outer_strategy=optim strategy=optim_grads_params" },
     { 2 * RANKS,
@@ -177,7 +177,7 @@ START_TEST (experts_may_be_gathered_quantised)
     { RANKS, "family=mixtral,layers=4,experts=4,topk=2",
       "ep=2 pp=2 vpp=2 strategy=optim_grads_params" },
     { RANKS, "family=qwen3_moe,layers=2,experts=4,topk=3,shared_ffn=256,dense_layers=1",
-      "tp=2 sp=on ep=2 strategy=optim_grads moe_capacity=0.7 moe_pad_to_capacity=on" },
+      "tp=2 sp=on ep=2 etp=2 strategy=optim_grads moe_capacity=0.7 moe_pad_to_capacity=on" },
     { RANKS,
       "family=deepseek_v2,layers=2,experts=4,topk=2,shared_ffn=256,dense_layers=1,q_lora=0,"
       "kv_lora=128,nope_dim=128,rope_dim=128,v_dim=128,router_groups=2,router_group_topk=1",
@@ -191,8 +191,10 @@ START_TEST (experts_may_be_gathered_quantised)
   if (format == 4 && (is_cut || (split % 3 != 0 && test_share () > 1))) /* they take longest */
     return;
   g_autofree char *model = g_strdup_printf (
-      "%s,%s,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128", splits[split].model,
-      formats[format].sizes, is_latent ? 256 : formats[format].head_dim);
+      "%s,%s,expert_ffn=%d,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128",
+      splits[split].model, formats[format].sizes,
+      formats[format].expert_ffn * (strstr (splits[split].words, "etp=2") ? 2 : 1),
+      is_latent ? 256 : formats[format].head_dim);
   g_autofree char *words
       = g_strjoin (" ", "main_grads=fp32 moe_imbalance=8 mbs=1", formats[format].words,
                    splits[split].words, keeps ? "keep_transpose=on" : "", NULL);

@@ -40,23 +40,23 @@ static const char *const expert_models[]
     = { "family=mixtral,layers=4,hidden=16,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=32,max_seq=16,"
         "experts=8,topk=2",
         "family=qwen3_moe,layers=4,hidden=10,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=23,"
-        "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=8,shared_gate=on,dense_layers=1,"
+        "max_seq=16,experts=4,topk=3,expert_ffn=6,shared_ffn=8,shared_gate=on,dense_layers=1,"
         "router_score=sigmoid,router_scale=2.5,router_bias=on",
         "family=gpt_oss,layers=4,hidden=10,ffn=7,heads=8,kv_heads=4,head_dim=6,vocab=23,max_seq=16,"
-        "experts=4,topk=3,expert_ffn=3,window=5,glu_limit=0.004",
+        "experts=4,topk=3,expert_ffn=6,window=5,glu_limit=0.004",
         "family=llama4_text,layers=4,hidden=10,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=23,"
-        "max_seq=16,experts=4,expert_ffn=3,shared_ffn=8,moe_every=2,window=4,full_every=3,"
+        "max_seq=16,experts=4,expert_ffn=6,shared_ffn=8,moe_every=2,window=4,full_every=3,"
         "nope_every=3" };
 
 /* Latent attention: with a latent vector of queries, beside experts and a dense layer; without one,
  * in dense layers. */
 static const char *const latent_models[] = {
   "family=deepseek_v3,layers=4,hidden=10,ffn=8,heads=4,q_lora=6,kv_lora=5,nope_dim=4,rope_dim="
-  "2,v_dim=3,vocab=23,max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=8,dense_layers=1,"
+  "2,v_dim=3,vocab=23,max_seq=16,experts=4,topk=3,expert_ffn=6,shared_ffn=8,dense_layers=1,"
   "router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=2,router_group_topk=2,"
   "mtp=0",
   "family=deepseek_v2,layers=4,hidden=12,ffn=8,heads=8,q_lora=0,kv_lora=7,nope_dim=3,rope_dim="
-  "6,v_dim=5,vocab=32,max_seq=16,experts=4,topk=2,expert_ffn=3,shared_ffn=4"
+  "6,v_dim=5,vocab=32,max_seq=16,experts=4,topk=2,expert_ffn=6,shared_ffn=4"
 };
 
 static void
@@ -435,6 +435,27 @@ START_TEST (experts_may_be_beside_split_layers)
 }
 END_TEST
 
+/* Ranks may split experts, whether or not they split other layers. */
+START_TEST (experts_may_be_split)
+{
+  static const char *const splits[]
+      = { "etp=2 strategy=optim",
+          "ep=2 etp=2 strategy=optim_grads_params",
+          "tp=2 sp=on etp=2 strategy=optim",
+          "tp=2 sp=on ep=2 etp=2 strategy=optim_grads_params compute=bf16 main_grads=fp32",
+          "tp=4 sp=on ep=2 etp=2 strategy=no_shard per_token_loss=off",
+          "cp=2 etp=2 strategy=optim_grads compute=bf16 recompute=full",
+          "tp=2 sp=on pp=2 ep=1 etp=2 strategy=optim_grads_params",
+          "ep=2 etp=2 dp_outer=1 strategy=optim router_dtype=bf16 compute=bf16",
+          "tp=2 sp=on ep=2 etp=2 strategy=optim_grads moe_capacity=0.7 moe_pad_to_capacity=on",
+          "ep=1 etp=2 strategy=optim_grads_params compute=bf16 grad_accum_fusion=off recompute="
+          "selective recompute_modules=moe" };
+  g_autofree char *words = g_strconcat (splits[_i / 4], " mbs=1 moe_imbalance=4", NULL);
+  for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
+    compare_split (expert_models[_i % 4], ranks, words);
+}
+END_TEST
+
 /* Ranks that split heads compute the latent vectors of their own tokens only. */
 START_TEST (latent_attention_may_be_split)
 {
@@ -549,6 +570,7 @@ START_TEST (checkpoints_of_experts_carry_over_between_splits)
                                         "moe_imbalance=4 ep=2 strategy=optim_grads_params",
                                         "moe_imbalance=4 tp=4 sp=on ep=2 strategy=optim",
                                         "moe_imbalance=4 pp=2 ep=2 strategy=optim",
+                                        "moe_imbalance=4 tp=2 sp=on ep=2 etp=2 strategy=optim",
                                         "moe_imbalance=4 tp=2 sp=on strategy=optim dp_outer=2",
                                         "moe_imbalance=4 tp=2 sp=on ep=2 pp=2 strategy=no_shard" };
   const char *latent = latent_models[_i % (int)G_N_ELEMENTS (latent_models)];
@@ -589,6 +611,7 @@ main (void)
   test_add_runs (tcase, pieces_change_little, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, a_wrong_exchange_is_found, 0, 2);
   test_add_runs (tcase, experts_may_be_beside_split_layers, 40);
+  test_add_runs (tcase, experts_may_be_split, 40);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 22);
