@@ -241,13 +241,17 @@ aux_grads_of (const ExecArgs *args)
                experts = args->op->dims[PLAN_DIM_ROUTE_BWD_experts],
                topk = args->op->dims[PLAN_DIM_ROUTE_BWD_topk];
   const guint8 *map = args->ptr[PLAN_REF_ROUTE_BWD_map];
-  const float unit = exec_aux_loss_unit (args->constants, rows, experts, topk);
+  const gint64 counted = (gint64)exec_manner (args, PLAN_MANNER_COUNTED);
+  const float unit
+      = exec_aux_loss_unit (args->constants, counted > 0 ? counted : rows, experts, topk);
   float *aux_grads;
 
   if (unit == 0)
     return NULL;
   aux_grads = g_new0 (float, experts);
-  for (gint64 i = 0; i < rows * experts; i++)
+  if (counted > 0)
+    memcpy (aux_grads, args->ptr[PLAN_REF_ROUTE_BWD_counts], (gsize)experts * sizeof *aux_grads);
+  for (gint64 i = 0; counted == 0 && i < rows * experts; i++)
     aux_grads[i % experts] += map[i];
   for (gint64 e = 0; e < experts; e++)
     aux_grads[e] *= unit;
@@ -278,34 +282,17 @@ exec_cpu_route_bwd (const ExecArgs *args)
     }
 }
 
-/* Moves the bias of each expert by the rate: up if it got fewer rows than the mean, down if more.
- * Loads are whole numbers, which are summed exactly in double. The coefficient of gradients is NaN
- * in a step that changes nothing. */
 void
-exec_cpu_balance (const ExecArgs *args)
+exec_cpu_count_routes (const ExecArgs *args)
 {
-  const gint64 layers = args->op->dims[PLAN_DIM_BALANCE_layers],
-               experts = args->op->dims[PLAN_DIM_BALANCE_experts];
-  const float rate = (float)args->constants->bias_rate;
-  float *bias = args->ptr[PLAN_REF_BALANCE_bias];
-  const float *loads = args->ptr[PLAN_REF_BALANCE_loads];
+  const gint64 rows = args->op->dims[PLAN_DIM_COUNT_ROUTES_rows],
+               experts = args->op->dims[PLAN_DIM_COUNT_ROUTES_experts];
+  const guint8 *map = args->ptr[PLAN_REF_COUNT_ROUTES_map];
+  float *counts = args->ptr[PLAN_REF_COUNT_ROUTES_counts];
 
-  if (isnan (*(const float *)args->ptr[PLAN_REF_BALANCE_coef]))
-    return;
-  for (gint64 layer = 0; layer < layers; layer++, bias += experts, loads += experts)
-    {
-      double all = 0;
-
-      for (gint64 e = 0; e < experts; e++)
-        all += (double)loads[e];
-      for (gint64 e = 0; e < experts; e++)
-        {
-          const double load = (double)loads[e] * (double)experts;
-
-          if (load != all)
-            bias[e] += load < all ? rate : -rate;
-        }
-    }
+  memset (counts, 0, (gsize)experts * sizeof *counts);
+  for (gint64 i = 0; i < rows * experts; i++)
+    counts[i % experts] += map[i];
 }
 
 /* --- capacity ----------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 G_BEGIN_DECLS
 
 void exec_cpu_route (const ExecArgs *args);
-void exec_cpu_balance (const ExecArgs *args);
 void exec_cpu_route_bwd (const ExecArgs *args);
+void exec_cpu_count_routes (const ExecArgs *args);
 void exec_cpu_drop_tokens (const ExecArgs *args);
 void exec_cpu_row_map (const ExecArgs *args);
 void exec_cpu_permute (const ExecArgs *args);

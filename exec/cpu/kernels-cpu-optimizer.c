@@ -303,3 +303,35 @@ exec_cpu_sgd (const ExecArgs *args)
   if (!isnan (((const float *)args->ptr[PLAN_REF_SGD_coef])[0]))
     exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SGD_count], 1, sgd_range);
 }
+
+/* --- biases of routers -------------------------------------------------------------------- */
+
+/* Moves the bias of each expert by the rate: up if it got fewer rows than the mean, down if more.
+ * Loads are whole numbers, which are summed exactly in double. The coefficient of gradients is NaN
+ * in a step that changes nothing. */
+void
+exec_cpu_balance (const ExecArgs *args)
+{
+  const gint64 layers = args->op->dims[PLAN_DIM_BALANCE_layers],
+               experts = args->op->dims[PLAN_DIM_BALANCE_experts];
+  const float rate = (float)args->constants->bias_rate;
+  float *bias = args->ptr[PLAN_REF_BALANCE_bias];
+  const float *loads = args->ptr[PLAN_REF_BALANCE_loads];
+
+  if (isnan (*(const float *)args->ptr[PLAN_REF_BALANCE_coef]))
+    return;
+  for (gint64 layer = 0; layer < layers; layer++, bias += experts, loads += experts)
+    {
+      double all = 0;
+
+      for (gint64 e = 0; e < experts; e++)
+        all += (double)loads[e];
+      for (gint64 e = 0; e < experts; e++)
+        {
+          const double load = (double)loads[e] * (double)experts;
+
+          if (load != all)
+            bias[e] += load < all ? rate : -rate;
+        }
+    }
+}

@@ -136,7 +136,7 @@ void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 row
                                 float *out);
 
 /* exec/cpu/kernels-cpu-optimizer.c */
-ExecCpuKernel exec_cpu_norm_sq, exec_cpu_clip, exec_cpu_sgd;
+ExecCpuKernel exec_cpu_norm_sq, exec_cpu_clip, exec_cpu_sgd, exec_cpu_balance;
 
 /* exec/cpu/kernels-cpu-dropout.c */
 ExecCpuKernel exec_cpu_dropout, exec_cpu_dropout_add, exec_cpu_dropout_bwd;

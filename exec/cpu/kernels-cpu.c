@@ -662,6 +662,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_DROP_TOKENS] = exec_cpu_drop_tokens,
     [PLAN_OP_BALANCE] = exec_cpu_balance,
     [PLAN_OP_ROUTE_BWD] = exec_cpu_route_bwd,
+    [PLAN_OP_COUNT_ROUTES] = exec_cpu_count_routes,
     [PLAN_OP_ROW_MAP] = exec_cpu_row_map,
     [PLAN_OP_PERMUTE] = exec_cpu_permute,
     [PLAN_OP_UNPERMUTE] = exec_cpu_unpermute,

@@ -230,6 +230,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_DROP_TOKENS] = exec_cuda_drop_tokens,
     [PLAN_OP_BALANCE] = exec_cuda_balance,
     [PLAN_OP_ROUTE_BWD] = exec_cuda_route_bwd,
+    [PLAN_OP_COUNT_ROUTES] = exec_cuda_count_routes,
     [PLAN_OP_ROW_MAP] = exec_cuda_row_map,
     [PLAN_OP_PERMUTE] = exec_cuda_permute,
     [PLAN_OP_UNPERMUTE] = exec_cuda_unpermute,

@@ -107,14 +107,14 @@ typedef struct
 /* The router and experts. */
 typedef struct
 {
-  gint32 scores, dscores; /* router's scores (logits) and their gradient */
-  /* The router's input widened to its format, and the gradient of that. */
-  gint32 wide_tokens, dwide_tokens;
+  gint32 scores, dscores;           /* router's scores (logits) and their gradient */
+  gint32 wide_tokens, dwide_tokens; /* its input widened to its format, and the gradient of that */
   /* Rows in fp32 to which experts' biases are added, or that probabilities multiply; gradient of
    * the shared experts' score. */
   gint32 fp32_rows[2], dgate, work, dprobs;
-  /* Of all layers: biases by which routers choose, and this step's tokens of each expert. */
-  gint32 balance, loads;
+  gint32 counts;         /* by expert, of the `counted` tokens that several ranks have parts of */
+  gint64 counted;        /* 0: there are none */
+  gint32 balance, loads; /* of all layers: routers' biases, and this step's tokens by expert */
   PlanLowerMoves moves;
   PlanLowerSequential sequential;
 } PlanLowerExperts;

@@ -94,7 +94,8 @@ plan_lower_declare_router (PlanLower *self)
   self->experts.scores = self->experts.dscores = self->experts.wide_tokens
       = self->experts.dwide_tokens = self->event.sent_rows = -1;
   self->experts.fp32_rows[0] = self->experts.fp32_rows[1] = self->experts.dgate = -1;
-  self->experts.work = -1;
+  self->experts.work = self->experts.counts = -1;
+  self->experts.counted = 0;
   plan_lower_declare_joined_rows (self);
   plan_lower_declare_moves (self);
   if (self->model->experts == 0)
@@ -109,6 +110,13 @@ plan_lower_declare_router (PlanLower *self)
     {
       self->experts.wide_tokens = buffer (self, "wide_tokens", tokens, sizes->router);
       self->experts.dwide_tokens = buffer (self, "d.wide_tokens", tokens, sizes->router);
+    }
+  if (self->comm.sequence >= 0)
+    {
+      self->experts.counts
+          = buffer (self, "route.counts", (guint64)self->model->experts, PLAN_DTYPE_FP32);
+      self->experts.counted
+          = sizes->split_rows * self->plan->value[PLAN_TP] * self->plan->value[PLAN_CP];
     }
   if (self->model->shared_gate)
     self->experts.dgate
@@ -159,6 +167,22 @@ route (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, REF (experts.scores));
 }
 
+/* Counts the tokens of each expert, of all ranks that have parts of the same sequences. */
+static void
+count_tokens (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef counts = REF (experts.counts);
+  if (counts.array < 0)
+    return;
+  plan_lower_alloc (lower, counts);
+  plan_lower_compute (lower, PLAN_OP_COUNT_ROUTES, PLAN_REFS (counts, value (self, node->col)),
+                      PLAN_DIMS (node->rows, node->cols));
+  plan_lower_collective (lower, PLAN_OP_ALL_REDUCE, PLAN_STREAM_TENSOR, lower->comm.sequence,
+                         PLAN_REFS (counts), node->cols, PLAN_REF_NONE, REF (event.sent_rows));
+  plan_lower_wait (lower, REF (event.sent_rows));
+}
+
 /* Backward pass of the router. Both GEMMs work on copies in the router's format, if that is wider
  * (moe_utils.py, RouterGatingLinear). */
 static void
@@ -171,11 +195,14 @@ route_backward (PlanLayer *self, const PlanNode *node)
   const gboolean is_wide = lower->experts.wide_tokens >= 0;
   const PlanRef in = value (self, node->in);
   const PlanRef weight = plan_lower_weight (lower, node->weight, self->unit);
+  count_tokens (self, node);
   plan_lower_alloc (lower, REF (experts.dscores));
-  plan_lower_compute (
-      lower, PLAN_OP_ROUTE_BWD,
-      PLAN_REFS (REF (experts.dscores), dprobs, value (self, node->stats), value (self, node->col)),
-      PLAN_DIMS (node->rows, node->cols, lower->model->topk));
+  plan_lower_compute (lower, PLAN_OP_ROUTE_BWD,
+                      PLAN_REFS (REF (experts.dscores), dprobs, value (self, node->stats),
+                                 value (self, node->col), REF (experts.counts)),
+                      PLAN_DIMS (node->rows, node->cols, lower->model->topk));
+  if (lower->experts.counts >= 0)
+    plan_lower_free (lower, REF (experts.counts));
   plan_lower_free (lower, dprobs);
   if (is_wide)
     {

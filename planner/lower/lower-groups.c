@@ -40,6 +40,22 @@ declare_expert_groups (PlanLower *self)
                                  : self->comm.expert_inner;
 }
 
+/* Declares the ranks over which tokens of the same sequences are routed: a tensor-parallel group,
+ * which splits them beside experts, or a context-parallel one, or both (Megatron-LM's router.py,
+ * tp_cp_group). */
+static void
+declare_sequence_group (PlanLower *self)
+{
+  const gint64 tp = self->plan->value[PLAN_TP], cp = self->plan->value[PLAN_CP];
+  const gboolean is_needed = self->stage.layers > 0 && self->model->experts > 0
+                             && self->stack->layer.kernels == PLAN_KERNELS_OWN
+                             && !self->policy.is_eval;
+  self->comm.sequence = !is_needed ? -1
+                        : cp == 1  ? self->comm.tensor
+                        : tp == 1  ? self->comm.context
+                                   : group (self, "sequence", tp * cp, 1);
+}
+
 /* Declares the groups of exchanges between stages. Interleaved stages have a communicator for each
  * direction, so that exchanges with the next stage and with the previous one run side by side
  * (p2p_communication.py 73-80). Exchanges in batches are side by side, too; their one communicator
@@ -65,6 +81,7 @@ plan_lower_declare_groups (PlanLower *self)
   self->comm.context = group (self, "context", self->plan->value[PLAN_CP], tp);
   self->comm.outer = group (self, "outer", self->place.replicas, tp * self->place.ranks);
   declare_expert_groups (self);
+  declare_sequence_group (self);
   const gint64 stages = self->plan->value[PLAN_PP];
   const gint64 of_stage = plan_schedule_ranks (self->schedule) / stages;
   declare_neighbours (self, stages, of_stage);

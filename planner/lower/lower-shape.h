@@ -28,6 +28,7 @@ typedef struct
   gint8 embedding;  /* the two stages that hold a tied embedding */
   gint8 amax;       /* ranks that hold the same layers: largest magnitudes for quantising */
   gint8 expert, expert_inner, expert_gather;
+  gint8 sequence; /* ranks that have parts of the same sequences, whose tokens experts see */
 } PlanLowerComm;
 
 /* Decisions that follow from plan, stack and sizes. */

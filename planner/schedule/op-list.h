@@ -456,10 +456,14 @@
      ((probs, writes, rows * experts), (saved, writes, rows * experts), \
       (map, writes, rows * experts), (logits, reads, rows * experts), (bias, may_read, experts), \
       (loads, may_update, experts))) \
-  X (ROUTE_BWD, "route_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
+  X (ROUTE_BWD, "route_bwd", COMPUTE, ELEMENT, ACTIVATION, \
+     "its gradient, with that of an auxiliary loss, of these tokens or of those in `counts`", \
      (rows, experts, topk), 0, \
      ((dlogits, writes, rows * experts), (dprobs, reads, rows * experts), \
-      (saved, reads, rows * experts), (map, reads, rows * experts))) \
+      (saved, reads, rows * experts), (map, reads, rows * experts), \
+      (counts, may_read, experts))) \
+  X (COUNT_ROUTES, "count_routes", COMPUTE, ELEMENT, COPY, "the number of tokens of each expert", \
+     (rows, experts), 0, ((counts, writes, experts), (map, reads, rows * experts))) \
   X (INIT_BALANCE, "init_balance", HOST, OTHER, COPY, \
      "biases by which routers choose: those of a run that is resumed, else 0", \
      (layers, experts), 0, ((bias, writes, layers * experts))) \

@@ -100,7 +100,7 @@ START_TEST (routes_are_the_cpus)
                experts = g_rand_int_range (rand, 1, _i % 4 == 0 ? 300 : 40);
   const gint64 topk = g_rand_int_range (rand, 1, (gint32)MIN (experts, 9) + 1), n = rows * experts;
   const gint64 dims[] = { rows, experts, topk };
-  CompareOperand probs, saved, map, logits, dlogits, dprobs;
+  CompareOperand probs, saved, map, logits, dlogits, dprobs, counts;
 
   set_router (_i);
   draw_operand (&probs, compare_format (rand), COMPARE_SMALL, n, rand);
@@ -118,8 +118,16 @@ START_TEST (routes_are_the_cpus)
   run_both (PLAN_OP_ROUTE_BWD, exec_cuda_route_bwd, dims,
             OPERANDS (&dlogits, &dprobs, &saved, &map));
   check_near (&dlogits, (double)(experts + 192) * 8 * U, 0, "gradients of logits");
+  draw_operand (&counts, PLAN_DTYPE_FP32, COMPARE_SMALL, experts, rand);
+  run_both (PLAN_OP_COUNT_ROUTES, exec_cuda_count_routes, dims, OPERANDS (&counts, &map));
+  check_equal (&counts, "numbers of rows");
+  manner.value[PLAN_MANNER_COUNTED] = (double)(3 * rows);
+  run_both (PLAN_OP_ROUTE_BWD, exec_cuda_route_bwd, dims,
+            OPERANDS (&dlogits, &dprobs, &saved, &map, &counts));
+  check_near (&dlogits, (double)(experts + 192) * 8 * U, 0, "gradients by numbers of all");
+  manner = (PlanManner){ 0 };
   clear (OPERANDS (&probs, &saved, &map, &logits));
-  clear (OPERANDS (&dlogits, &dprobs));
+  clear (OPERANDS (&dlogits, &dprobs, &counts));
 }
 END_TEST
 

@@ -637,6 +637,7 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_TRANSPOSE,
                                           PLAN_OP_ROUTE,
                                           PLAN_OP_ROUTE_BWD,
+                                          PLAN_OP_COUNT_ROUTES,
                                           PLAN_OP_BALANCE,
                                           PLAN_OP_DROP_TOKENS,
                                           PLAN_OP_ROW_MAP,

@@ -370,6 +370,22 @@ exec_evaluator_balance (ExecEvaluator *self)
 
 /* --- backwards ---------------------------------------------------------------------------- */
 
+/* How many tokens chose each expert, of the ranks that have parts of the same sequences. The caller
+ * frees its data. */
+static ExecArray
+count_tokens (const ExecEvaluator *self, gint64 layer)
+{
+  const gint64 experts = self->model->experts;
+  const guint of_sequence = self->tp * self->cp;
+  ExecEvaluator **ranks = self->peer - (self->rank % self->cp * self->tp + self->tp_rank);
+  float *counts = g_new0 (float, experts);
+
+  for (guint p = 0; p < of_sequence; p++)
+    for (gint64 i = 0; i < self->own_rows * experts; i++)
+      counts[i % experts] += ((const guint8 *)ranks[p]->layers[layer].chosen.data)[i] != 0;
+  return (ExecArray){ counts, PLAN_DTYPE_FP32, NULL };
+}
+
 /* Backward pass of the router. It reads a copy of the tokens in the format of its scores where that
  * is not the compute format. */
 static void
@@ -381,8 +397,13 @@ router_bwd (ExecEvaluator *self, gint64 layer)
   ExecArray weight = exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer);
   ExecArray din = self->combined, in = exec_evaluator_own (self, l->normed2);
 
-  RUN (ROUTE_BWD, EXEC_OPERANDS (self->scores, self->dprobs, l->saved, l->chosen), rows, m->experts,
-       m->topk);
+  const PlanManner manner = { { [PLAN_MANNER_COUNTED] = (double)(rows * self->tp * self->cp) } };
+  const ExecArray counts = count_tokens (self, layer);
+
+  exec_evaluator_run_as (self, PLAN_OP_ROUTE_BWD,
+                         EXEC_OPERANDS (self->scores, self->dprobs, l->saved, l->chosen, counts),
+                         (gint64[]){ rows, m->experts, m->topk }, &manner);
+  g_free (counts.data);
   if (self->router != self->compute)
     {
       RUN (GEMM, EXEC_OPERANDS (self->wide, self->scores, weight), rows, m->hidden, m->experts, 0);

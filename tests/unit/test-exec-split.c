@@ -456,6 +456,29 @@ START_TEST (experts_may_be_split)
 }
 END_TEST
 
+/* The loss that balances experts is of whole sequences, whichever ranks have parts of them. */
+START_TEST (balance_is_of_whole_sequences)
+{
+  static const char *const splits[] = { "tp=4 sp=on strategy=no_shard", "cp=4 strategy=optim",
+                                        "tp=2 sp=on cp=2 ep=2 strategy=optim_grads_params",
+                                        "tp=4 sp=on ep=2 etp=2 strategy=optim" };
+  g_autofree char *words = g_strconcat (splits[_i / 3], " moe_imbalance=4", NULL);
+  g_auto (ExecResult) expected = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_auto (Case) whole = { 0 }, split = { 0 };
+  Seen alone = { { 0 }, { 0 } };
+  case_init_on (&whole, 1, expert_models[_i % 3], "", 4);
+  case_init (&split, expert_models[_i % 3], words, 4);
+  whole.job.constants.aux_loss = split.job.constants.aux_loss = 2;
+  ck_assert_msg (exec_evaluate (&whole.job, 1, &expected, &error), "%s",
+                 error ? error->message : "");
+  memcpy (alone.loss, expected.losses, 4 * sizeof (double));
+  memcpy (alone.norm, expected.grad_norms, 4 * sizeof (double));
+  const Seen found = run (&split);
+  assert_close (&found, &alone, words, 4);
+}
+END_TEST
+
 /* Ranks that split heads compute the latent vectors of their own tokens only. */
 START_TEST (latent_attention_may_be_split)
 {
@@ -612,6 +635,7 @@ main (void)
   tcase_add_loop_test (tcase, a_wrong_exchange_is_found, 0, 2);
   test_add_runs (tcase, experts_may_be_beside_split_layers, 40);
   test_add_runs (tcase, experts_may_be_split, 40);
+  tcase_add_loop_test (tcase, balance_is_of_whole_sequences, 0, 12);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 22);

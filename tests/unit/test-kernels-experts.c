@@ -132,6 +132,15 @@ START_TEST (routes_are_those_of_loops)
   for (guint64 e = 0; e < n; e++)
     want_dlogits[e] += want_aux[e];
   check_close (&dlogits, want_dlogits, 1e-5, "route_bwd");
+  g_auto (Tensor) counts = tensor_blank (PLAN_DTYPE_FP32, (guint64)experts);
+  run_kernel (PLAN_OP_COUNT_ROUTES, OPERANDS (&counts, &map), pass.dims, format);
+  for (gint64 e = 0; e < experts; e++)
+    {
+      double got = 0;
+      for (gint64 row = 0; row < rows; row++)
+        got += chosen[row * experts + e];
+      ck_assert (tensor_get (&counts, (guint64)e) == got);
+    }
 }
 END_TEST
 

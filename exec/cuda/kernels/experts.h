@@ -8,6 +8,7 @@ G_BEGIN_DECLS
 /* router.cu */
 int exec_cuda_route (const ExecArgs *args, void *stream);
 int exec_cuda_balance (const ExecArgs *args, void *stream);
+int exec_cuda_count_routes (const ExecArgs *args, void *stream);
 int exec_cuda_route_bwd (const ExecArgs *args, void *stream);
 
 /* experts.cu */

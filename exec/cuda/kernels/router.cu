@@ -3,7 +3,7 @@
  * loss, and the update of the biases that balance experts.
  *
  * Launch shape   route, route_bwd: a warp per row, 8 rows a block; route_bwd with an auxiliary loss
- *                at most 128 blocks. balance: a thread per layer and expert.
+ *                at most 128 blocks, and so count_routes. balance: a thread per layer and expert.
  * Per call       s: bytes per element, of each operand's own format
  *   op                   bytes                               FLOPs
  *   route                rows experts (3 s + 1), and the     10 rows experts, one or two of them
@@ -11,7 +11,9 @@
  *                        groups group_topk times more        each logit that is read
  *   route_bwd            rows experts (3 s + 1), and with    12 rows experts, one of them e^x
  *                        an auxiliary loss the map once per
- *                        block, from cache
+ *                        block, from cache, or numbers of
+ *                        rows that are there
+ *   count_routes         rows experts
  *   balance              layers experts (experts + 3) 4,     layers experts^2
  *                        all but 3 of them from cache
  * Checked with   exec/cpu/kernels-cpu-experts.c, by tests/fake and tests/gpu. The same experts are
@@ -299,6 +301,7 @@ struct RoutedBwd
 {
   Array dlogits, dprobs, saved;
   const uint8_t *map;
+  const float *counts; /* tokens of each expert, of several ranks; NULL: those in `map` */
 };
 
 /* The sums over a row by which its scores are divided: over the experts it goes to, and, for the
@@ -362,21 +365,40 @@ route_row_bwd (const Router &shape, const RoutedBwd &of, const float *aux_grads,
     }
 }
 
-/* Gives each expert's number of rows times `unit`. Every block counts for itself. */
+/* Counts each expert's rows, every `step`-th from `first` on. */
 __device__ inline void
-count_rows (const Router &shape, const RoutedBwd &of, float unit, float *out)
+count_rows (const uint8_t *map, uint64_t rows, uint64_t experts, uint64_t first, uint64_t step,
+            float *out)
 {
-  for (uint64_t e = threadIdx.x; e < shape.experts; e += blockDim.x)
+  for (uint64_t e = threadIdx.x; e < experts; e += blockDim.x)
     out[e] = 0;
   __syncthreads ();
-  for (uint64_t row = threadIdx.x / WARP; row < shape.rows; row += blockDim.x / WARP)
-    for (uint64_t e = threadIdx.x % WARP; e < shape.experts; e += WARP)
-      if (of.map[row * shape.experts + e])
+  for (uint64_t row = first; row < rows; row += step)
+    for (uint64_t e = threadIdx.x % WARP; e < experts; e += WARP)
+      if (map[row * experts + e])
         atomicAdd (&out[e], 1.0f);
   __syncthreads ();
+}
+
+/* Gives each expert's number of rows times `unit`. Every block counts for itself. */
+__device__ inline void
+weigh_rows (const Router &shape, const RoutedBwd &of, float unit, float *out)
+{
+  if (of.counts == NULL)
+    count_rows (of.map, shape.rows, shape.experts, threadIdx.x / WARP, blockDim.x / WARP, out);
   for (uint64_t e = threadIdx.x; e < shape.experts; e += blockDim.x)
-    out[e] *= unit;
+    out[e] = (of.counts == NULL ? out[e] : of.counts[e]) * unit;
   __syncthreads ();
+}
+
+__global__ void
+count_routes (uint64_t rows, uint64_t experts, const uint8_t *map, float *counts)
+{
+  __shared__ float own[EXEC_CUDA_MOST_EXPERTS];
+
+  count_rows (map, rows, experts, first_row (), row_stride (), own);
+  for (uint64_t e = threadIdx.x; e < experts; e += blockDim.x)
+    atomicAdd (&counts[e], own[e]);
 }
 
 __global__ void
@@ -385,7 +407,7 @@ route_bwd (Router shape, RoutedBwd of, float unit)
   __shared__ float aux_grads[EXEC_CUDA_MOST_EXPERTS];
 
   if (unit != 0)
-    count_rows (shape, of, unit, aux_grads);
+    weigh_rows (shape, of, unit, aux_grads);
   for (uint64_t row = first_row (); row < shape.rows; row += row_stride ())
     route_row_bwd (shape, of, unit != 0 ? aux_grads : NULL, row * shape.experts);
 }
@@ -453,9 +475,12 @@ exec_cuda_route_bwd (const ExecArgs *args, void *stream)
   RoutedBwd of
       = { operands.array (PLAN_REF_ROUTE_BWD_dlogits), operands.array (PLAN_REF_ROUTE_BWD_dprobs),
           operands.array (PLAN_REF_ROUTE_BWD_saved),
-          (const uint8_t *)args->ptr[PLAN_REF_ROUTE_BWD_map] };
-  const float unit = exec_aux_loss_unit (args->constants, (gint64)shape.rows, (gint64)shape.experts,
-                                         (gint64)shape.topk);
+          (const uint8_t *)args->ptr[PLAN_REF_ROUTE_BWD_map],
+          operands.floats (PLAN_REF_ROUTE_BWD_counts) };
+  const gint64 counted = (gint64)exec_manner (args, PLAN_MANNER_COUNTED);
+  const float unit
+      = exec_aux_loss_unit (args->constants, counted > 0 ? counted : (gint64)shape.rows,
+                            (gint64)shape.experts, (gint64)shape.topk);
   const uint64_t items = shape.rows * WARP;
 
   if (operands.code != 0)
@@ -463,6 +488,24 @@ exec_cuda_route_bwd (const ExecArgs *args, void *stream)
   return EXEC_CUDA_LAUNCH (route_bwd,
                            shape_of_items (unit != 0 ? at_most (items, COUNTING_THREADS) : items),
                            stream, shape, of, unit);
+}
+
+extern "C" int
+exec_cuda_count_routes (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  const uint64_t rows = operands.dim (PLAN_DIM_COUNT_ROUTES_rows),
+                 experts = operands.dim (PLAN_DIM_COUNT_ROUTES_experts);
+  float *counts = operands.floats (PLAN_REF_COUNT_ROUTES_counts);
+  const uint8_t *map = (const uint8_t *)args->ptr[PLAN_REF_COUNT_ROUTES_map];
+
+  if (operands.code != 0 || experts > EXEC_CUDA_MOST_EXPERTS)
+    return operands.code != 0 ? operands.code : (int)cudaErrorInvalidValue;
+  const int code = (int)cudaMemsetAsync (counts, 0, experts * sizeof *counts, (cudaStream_t)stream);
+  return code != 0 ? code
+                   : EXEC_CUDA_LAUNCH (count_routes,
+                                       shape_of_items (at_most (rows * WARP, COUNTING_THREADS)),
+                                       stream, rows, experts, map, counts);
 }
 
 extern "C" int
