@@ -15,10 +15,12 @@
 #include "db/traces.h"
 #include "db/transfer.h"
 #include "planner/base/error.h"
+#include "planner/plan/rules.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -685,6 +687,19 @@ begin_recording (Recorder *self, DbRun *run, GError **error)
   return TRUE;
 }
 
+/* Says before a run begins what may stop it early: other hazards are printed with its results. */
+static void
+tell_what_stops (const CliTraining *self)
+{
+#define X(id, words) [PLAN_HAZARD_##id] = words,
+  static const char *const begins[] = { PLAN_HAZARD_LEVELS (X) };
+#undef X
+  const GPtrArray *hazards = self->prediction.hazards;
+  for (guint i = 0; is_root (self) && i < hazards->len; i++)
+    if (strstr (hazards->pdata[i], begins[PLAN_HAZARD_STOPS]))
+      g_message ("%s", (const char *)hazards->pdata[i]);
+}
+
 gboolean
 cli_train (CliTraining *self, CliFormat format, GError **error)
 {
@@ -700,6 +715,7 @@ cli_train (CliTraining *self, CliFormat format, GError **error)
 
   if (is_root (self) && !begin_recording (&recorder, &run, error))
     return FALSE;
+  tell_what_stops (self);
   const gboolean ok = train_all (self, &recorder, &result, &times, &why);
   end_storing (&recorder);
   if (!ok)

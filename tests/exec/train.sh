@@ -61,3 +61,16 @@ loss () {
     --format=csv --db :memory: | cut -d, -f2
 }
 test "$(loss '')" != "$(loss ,rope_scaling=llama3,rope_factor=8,rope_original=16)"
+
+# room for the mean of experts' rows is too little: said before a run begins, and it ends at its first step
+experts=family=mixtral,layers=2,hidden=32,ffn=32,heads=2,vocab=64,max_seq=16,experts=4,topk=2
+if fsdplan run --model $experts --gbs 4 --seq 16 --ranks 4 --steps 2 --set compute=fp32 --set ep=2 --db :memory: \
+  >"$work/out" 2>"$work/err"; then
+  echo "a run without room for its rows must fail"
+  exit 1
+fi
+head -1 "$work/err" | grep -q '^fsdplan: room-for-the-mean: stops a run early: ' || {
+  cat "$work/err"
+  exit 1
+}
+grep -q 'moe_imbalance=2 for whatever the router does' "$work/err"
