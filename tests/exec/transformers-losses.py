@@ -219,7 +219,8 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
     folder = os.path.join(work, name.replace(", ", "-").replace(" ", "-"))
     model.save_pretrained(folder)
     experts = keys.get("num_local_experts", keys.get("num_experts", keys.get("n_routed_experts", 0)))
-    rate = ("--bias-rate", str(BIAS_RATE)) if "n_routed_experts" in keys else ()
+    moves = any(hasattr(m, "e_score_correction_bias") for m in model.modules())
+    rate = ("--bias-rate", str(BIAS_RATE)) if moves else ()
     steps = min(STEPS, CHOOSING_STEPS) if keys.get("num_experts_per_tok", 0) < experts else STEPS
     n = STEPS * BATCH * SEQ + 1
     tokens = torch.randint(0, 256, (n,), generator=torch.Generator().manual_seed(2))
