@@ -112,6 +112,19 @@ fill_places (const CompareOperand *self, guint8 *at, GRand *rand)
     }
 }
 
+/* Moves what it is worth between each limb and the next, as where sums of both signs were added and
+ * not carried. */
+static void
+loosen (ExecExact *sum, GRand *rand)
+{
+  for (guint i = 0; i + 2 < EXEC_EXACT_LIMBS; i++)
+    {
+      const gint64 moved = g_rand_int_range (rand, -1000, 1000);
+      sum->limb[i] += moved * (G_GINT64_CONSTANT (1) << 32);
+      sum->limb[i + 1] -= moved;
+    }
+}
+
 static void
 fill_sums (CompareOperand *self, guint8 *at, GRand *rand)
 {
@@ -124,6 +137,8 @@ fill_sums (CompareOperand *self, guint8 *at, GRand *rand)
         exec_exact_add_square (&some, (float)ldexp (g_rand_double_range (rand, 1, 2),
                                                     g_rand_int_range (rand, -149, 20)));
       exec_exact_merge (&sum, &some);
+      if (g_rand_boolean (rand))
+        loosen (&sum, rand);
       memcpy (at + i * sizeof (gint64), &sum, sizeof sum);
     }
 }

@@ -69,24 +69,21 @@ exact_add_float (Limb *sum, float value)
   atomicAdd (limb + 1, is_negative ? -high : high);
 }
 
-/* Adds `other`, unless that is NULL, and carries, as exec_exact_merge does. */
+/* Carries between limbs, as exec_exact_merge does. */
 __device__ inline void
-exact_merge (Limb *sum, const Limb *other)
+exact_carry (Limb *sum)
 {
   long long carry = 0;
 
   for (unsigned i = 0; i < CARRY; i++)
     {
-      long long mine = (long long)sum[i], theirs = other != NULL ? (long long)other[i] : 0;
-      long long low = (mine & (long long)LIMB_MASK) + (theirs & (long long)LIMB_MASK)
-                      + (carry & (long long)LIMB_MASK);
-      long long high = (mine >> LIMB_BITS) + (theirs >> LIMB_BITS) + (carry >> LIMB_BITS);
+      long long mine = (long long)sum[i];
+      long long low = (mine & (long long)LIMB_MASK) + (carry & (long long)LIMB_MASK);
 
       sum[i] = (Limb)low & LIMB_MASK;
-      carry = high + (low >> LIMB_BITS);
+      carry = (mine >> LIMB_BITS) + (carry >> LIMB_BITS) + (low >> LIMB_BITS);
     }
-  sum[CARRY] += (other != NULL ? other[CARRY] : 0) + (Limb)carry;
-  sum[NANS] += other != NULL ? other[NANS] : 0;
+  sum[CARRY] += (Limb)carry;
 }
 
 /* The double nearest to a carried sum, as exec_exact_value gives it. The sum is overwritten. */
@@ -103,7 +100,7 @@ exact_value (Limb *sum)
     {
       for (unsigned i = 0; i <= CARRY; i++)
         sum[i] = -sum[i];
-      exact_merge (sum, NULL);
+      exact_carry (sum);
     }
   while (top > 0 && sum[top] == 0)
     top--;

@@ -3,7 +3,7 @@
  *
  * Launch shape   adamw, sgd: a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
  *                norm_sq: 64 threads and 33 KiB of shared memory a block, at most 2048 blocks; then
- *                one thread, which carries between limbs. clip: one thread.
+ *                one thread, which carries between limbs. clip: a thread per limb of a rank's sums.
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu-optimizer.c, by tests/fake and
  *                tests/gpu: equal bit for bit. The updates are the same operations in the same
  *                order, sums are integers, and clip works in doubles as the CPU does.
@@ -228,8 +228,13 @@ norm_sq (uint64_t count, Limb *sum, Array in)
 __global__ void
 carry (Limb *sum)
 {
-  exact_merge (sum, NULL);
+  exact_carry (sum);
 }
+
+enum : unsigned
+{
+  SUMS_OF_RANK = 2 * LIMBS /* limbs of a rank's two sums */
+};
 
 struct Clip
 {
@@ -237,18 +242,34 @@ struct Clip
   double tokens, grad_divisor, max_norm; /* gradients are divided by grad_divisor already */
 };
 
-/* `sums` has two exact sums per rank: its loss and its squared norm. Launched with one thread. */
+/* `sums` has two exact sums per rank: its loss and its squared norm. Each thread adds up one limb
+ * of all ranks, and what is above its 32 bits to the next; the first thread carries. */
 __global__ void
 clip (Clip shape, ExecCudaVarying given, const ExecCudaVarying *own, float *coef, const Limb *sums)
 {
+  __shared__ Limb total[SUMS_OF_RANK];
+  Limb *loss = total, *square = total + LIMBS, low = 0, high = 0;
+  bool splits = threadIdx.x % LIMBS < CARRY;
+  uint64_t ranks = threadIdx.x < LIMBS ? shape.ranks : shape.norms;
   double counted = varying_of (given, own).tokens, tokens = counted > 0 ? counted : shape.tokens;
-  Limb loss[LIMBS] = {}, square[LIMBS] = {};
   double factor = 1;
 
-  for (uint64_t rank = 0; rank < shape.ranks; rank++)
-    exact_merge (loss, sums + 2 * rank * LIMBS);
-  for (uint64_t rank = 0; rank < shape.norms; rank++)
-    exact_merge (square, sums + (2 * rank + 1) * LIMBS);
+  for (uint64_t rank = 0; rank < ranks; rank++)
+    {
+      Limb limb = sums[rank * SUMS_OF_RANK + threadIdx.x];
+
+      low += splits ? limb & LIMB_MASK : limb;
+      high += splits ? (Limb)((long long)limb >> LIMB_BITS) : 0;
+    }
+  total[threadIdx.x] = low;
+  __syncthreads ();
+  if (splits)
+    total[threadIdx.x + 1] += high;
+  __syncthreads ();
+  if (threadIdx.x > 0)
+    return;
+  exact_carry (loss);
+  exact_carry (square);
   double left = tokens / shape.grad_divisor;
   double grad_norm = sqrt (exact_value (square)) / left;
   if (shape.max_norm > 0)
@@ -346,5 +367,6 @@ exec_cuda_clip (const ExecArgs *args, void *stream)
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (clip, shape_of_blocks (1, 1), stream, shape, given, own, coef, sums);
+  return EXEC_CUDA_LAUNCH (clip, shape_of_blocks (1, SUMS_OF_RANK), stream, shape, given, own, coef,
+                           sums);
 }
