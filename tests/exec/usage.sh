@@ -121,7 +121,7 @@ expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny 
   --set sync_every_micro_batch=on --set strategy=optim
 expect 1 "task=eval is modelled and not executed" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set task=eval
-expect 2 "rule graphs-need-gpus: cuda_graph=on needs a cluster of GPUs" \
+expect 2 "rule graphs-need-gpus: cuda_graph=on and graph_modules need a cluster of GPUs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cuda_graph=on
 expect 1 "no host_memory_bandwidth is known, which offloading needs: --hw host_memory_bandwidth=400GB/s or a" \
   fsdplan sim --model llama-tiny --cluster l40s --gbs 4 --set offload_optimizer=1 --set precision_aware=on
