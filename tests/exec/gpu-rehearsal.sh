@@ -50,7 +50,7 @@ rows 10 '^two | .* | losses differ by .*, at most '
 rows 6 '^two | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 rows 5 '^tp2 | .* | losses differ by .*, at most '
 rows 4 '^tp2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
-rows 4 '^ep2 | .* | losses differ by .*, at most '
+rows 5 '^ep2 | .* | losses differ by .*, at most '
 rows 3 '^ep2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 
 # All of it is there, and is not done again.
