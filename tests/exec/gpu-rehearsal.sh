@@ -38,7 +38,7 @@ names='machine kernels walk bits race8b bench predict two tp2 ep2'
 sections $names || fail "ended with $?"
 rows 2 '^machine | .* | losses differ by .*, at most '
 rows 1 '^kernels | tests | 100 % of 7 passed$'
-rows 8 '^walk | .* | losses differ by .*, at most '
+rows 9 '^walk | .* | losses differ by .*, at most '
 rows 26 '^bits | .* | equal, digit by digit$'
 if command -v python3 >/dev/null; then
   rows 3 '^race8b | fsdplan.* tokens/s, .* loss 4\..* MiB: off by 0\.0 %$'
