@@ -409,7 +409,7 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   return TRUE;
 }
 
-/* Whether the question says what a field may be. */
+/* Whether the question fixes a field, or lists the values to search. */
 static gboolean
 says (const AdviseChoice *choice, PlanField field)
 {

@@ -46,7 +46,7 @@ typedef struct
   gint64 id; /* number in the store; 0: not stored */
 } AdviseAnswer;
 
-/* What the search leaves out, as it would take long, and what is tried on plans that it found. */
+/* Settings that would make the search slow: they are tried on the plans that it found. */
 typedef enum
 {
   ADVISE_TRIAL_OVERLAP, /* ep_overlap=on, with and without ep_delay_wgrad */
@@ -98,8 +98,8 @@ gboolean advise_choice_can_offload (const AdviseChoice *self, const PlanSpace *s
  * plan fits is no error here. */
 gboolean advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GError **error);
 
-/* Tries answers, and what else is on the front, with what the search leaves out, unless the
- * question says what it may be. */
+/* Runs all trials on the answers and on the plans of the front; not one whose field the question
+ * fixes or lists. */
 void advise_query_try (const AdviseChoice *choice, AdviseQuery *self);
 
 /* The number of an answer's group, from 1. Answers of a group have times too close to the first

@@ -207,7 +207,8 @@ print_front (const AdviseQuery *self, const AdviseChoice *choice)
   cli_print_row ("front", text->str);
 }
 
-/* What was tried, how that is said, what is added where it helps, and how to search with it. */
+/* Of each trial: its member in JSON, the setting, a caveat where it helps, and the option that has
+ * all plans searched with it. */
 static const struct
 {
   const char *member, *what, *measured, *how;
@@ -218,7 +219,7 @@ static const struct
   [ADVISE_TRIAL_GRAPHS] = { "tried_graphs", "graph_modules", "", "graph_modules=none,attn" },
 };
 
-/* Prints whether what was tried makes a plan faster than the best answer. */
+/* Prints the fastest plan with the setting that was tried, or that none beats the best answer. */
 static void
 print_trial (const AdviseQuery *self, AdviseTrialKind kind)
 {

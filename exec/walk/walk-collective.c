@@ -74,7 +74,7 @@ call_together (const ExecWalk *walk, GError **error)
                               walk->device->ops->stream (walk->device, first->op->stream), error);
 }
 
-/* Issues what is held, for the op that came first. */
+/* Issues the collectives that are held as one call, which counts as the first one's. */
 static gboolean
 issue (ExecWalk *walk, GError **error)
 {
