@@ -532,26 +532,51 @@ backward_bytes (const PlanCase *of)
   return most;
 }
 
-/* What is there beside activations, and beside what is gathered and reduced. */
+/* Bytes of the updated weights of one kind of bucket, rounded to the format of activations: all are
+ * there at once before any is quantised (lower-step.c). */
+static guint64
+rounded_bytes (const PlanCase *of)
+{
+  const Plan *plan = &of->plan;
+  const guint64 replicas = plan->value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM
+                               ? (guint64)plan->value[PLAN_DP_OUTER]
+                               : 1;
+  guint64 most = 0;
+  if (plan->value[PLAN_TASK] != PLAN_TASK_TRAIN || plan->value[PLAN_OFFLOAD_OPTIMIZER] > 0)
+    return 0;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_quantises (kind, of->stack, plan))
+      {
+        const guint64 shards
+            = plan_shards_optimizer (plan) ? ranks_of_bucket (of, kind) * replicas : 1;
+        const guint64 bytes = plan_dtype_bytes (of->graphs.sizes.compute,
+                                                of->layout.buckets[kind].padded / shards);
+        most = MAX (most, bytes * (guint64)of->layout.buckets[kind].units);
+      }
+  return most;
+}
+
+/* What is there for the whole of a step. */
 static guint64
 lasting_bytes (const PlanCase *of)
 {
-  return state_bytes (of) + whole_bytes (of) + derived_bytes (of)
-         + plan_bound_communicator_bytes (of) + of->stack->memory.fixed_bytes
-         + of->stack->memory.context_bytes;
+  return state_bytes (of) + derived_bytes (of) + plan_bound_communicator_bytes (of)
+         + of->stack->memory.fixed_bytes + of->stack->memory.context_bytes;
 }
 
 guint64
 plan_bound_memory_of_loss (const PlanCase *of)
 {
-  return lasting_bytes (of) + passing_bytes (of);
+  const guint64 passing = whole_bytes (of) + passing_bytes (of), rounded = rounded_bytes (of);
+  return lasting_bytes (of) + MAX (passing, rounded);
 }
 
 guint64
 plan_bound_memory (const PlanCase *of)
 {
   const guint64 passing = passing_bytes (of), backward = backward_bytes (of);
-  return lasting_bytes (of) + MAX (passing, backward) + pool_bytes (of);
+  const guint64 pass = whole_bytes (of) + MAX (passing, backward), rounded = rounded_bytes (of);
+  return lasting_bytes (of) + MAX (pass, rounded) + pool_bytes (of);
 }
 
 void
