@@ -272,6 +272,15 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 t
   return MAX (most + trades * work.trade_ns, busy);
 }
 
+static void
+recompute_nothing (Plan *plan)
+{
+  plan->value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
+  plan->value[PLAN_RECOMPUTE_METHOD] = PLAN_RECOMPUTE_METHOD_UNIFORM;
+  plan->value[PLAN_RECOMPUTE_MODULES] = 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN;
+  plan->value[PLAN_RECOMPUTE_LAYERS] = 1;
+}
+
 /* Finds these times, which neither the number of micro batches nor recompute changes. */
 static Once
 find_once (AdviseFloors *self, const Plan *resolved, gint64 stage)
@@ -282,10 +291,7 @@ find_once (AdviseFloors *self, const Plan *resolved, gint64 stage)
   key.value[PLAN_MBS] = 1;
   key.value[PLAN_GBS]
       = plan_stage_group (resolved) * plan_data_parallel (resolved, self->input->cluster);
-  key.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
-  key.value[PLAN_RECOMPUTE_METHOD] = PLAN_RECOMPUTE_METHOD_UNIFORM;
-  key.value[PLAN_RECOMPUTE_MODULES] = 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN;
-  key.value[PLAN_RECOMPUTE_LAYERS] = 1;
+  recompute_nothing (&key);
   g_mutex_lock (&self->lock);
   const Once *known = g_hash_table_lookup (self->onces, &key);
   once = known ? *known : once;
@@ -535,11 +541,16 @@ hides_stages (const Plan *resolved)
          || resolved->value[PLAN_EP_OVERLAP] == PLAN_EP_OVERLAP_ON;
 }
 
-/* Lower bound of a step's time. The even share is found first, since it is cheap. */
+/* Lower bound of a step's time. The even share is found first, since it is cheap; where any bound
+ * is enough it is that of the plan without recompute, which many plans have in common. */
 static gint64
 floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
 {
-  const gint64 stages = resolved->value[PLAN_PP], even = even_floor_ns (self, resolved);
+  const gint64 stages = resolved->value[PLAN_PP];
+  Plan plan = *resolved;
+  if (enough_ns == 0)
+    recompute_nothing (&plan);
+  const gint64 even = even_floor_ns (self, &plan);
   if (stages == 1 || even > enough_ns || hides_stages (resolved))
     return even;
   const gint64 uneven = stages_floor_ns (self, resolved, FALSE);

@@ -355,7 +355,7 @@ whole_bytes (const PlanCase *of)
 
 /* Layers of a backward pass that the bound looks at, from the last one on. With fewer the bound is
  * lower, but still a bound. */
-#define LAYERS_LOOKED_AT 16
+#define LAYERS_LOOKED_AT 128
 
 /* The memory of a layer in its backward pass. */
 typedef struct
@@ -549,8 +549,8 @@ rounded_bytes (const PlanCase *of)
       {
         const guint64 shards
             = plan_shards_optimizer (plan) ? ranks_of_bucket (of, kind) * replicas : 1;
-        const guint64 bytes = plan_dtype_bytes (of->graphs.sizes.compute,
-                                                of->layout.buckets[kind].padded / shards);
+        const guint64 bytes
+            = plan_dtype_bytes (of->graphs.sizes.compute, of->layout.buckets[kind].padded / shards);
         most = MAX (most, bytes * (guint64)of->layout.buckets[kind].units);
       }
   return most;

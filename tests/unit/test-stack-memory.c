@@ -312,6 +312,9 @@ static const struct
   { "mixtral-8x7b", "dgx-h100:2", "gbs=16 seq=4096 ep=4 recompute=full" },
   { "deepseek-v3", "dgx-h100:32",
     "gbs=256 seq=4096 ep=8 sp=off recompute=full comm_unit=12000000000" },
+  { "mixtral-8x7b", "dgx-h100:2",
+    "gbs=16 seq=128 ep=8 comm_unit=1 recompute=full compute=fp8-tensorwise param_gather=fp8 "
+    "main_grads=bf16 grad_comm=bf16 exp_avg=bf16 exp_avg_sq=bf16 precision_aware=on" },
 };
 
 /* A search lowers every plan that a bound does not exclude, so the bound has to be near the
