@@ -197,6 +197,17 @@ distance (const char *a, const char *b)
   return last[b_length];
 }
 
+/* Whether the name is the word with something added. */
+static gboolean
+is_word_with_more (const char *name, const char *word)
+{
+  for (; *name && *word; name++)
+    word += *name == *word;
+  return *word == '\0';
+}
+
+/* Of names that are as near the one wins that says more: whoever writes llama3-405b means
+ * llama3.1-405b and not llama3-70b. */
 const char *
 plan_text_closest (const char *word, const char *const *names)
 {
@@ -206,7 +217,9 @@ plan_text_closest (const char *word, const char *const *names)
   for (; *names; names++)
     {
       const guint edits = distance (lower, *names);
-      if (edits < least || (edits == least && !best))
+      const gboolean says_more
+          = best && is_word_with_more (*names, lower) && !is_word_with_more (best, lower);
+      if (edits < least || (edits == least && (!best || says_more)))
         {
           best = *names;
           least = edits;

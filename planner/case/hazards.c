@@ -67,14 +67,21 @@ norm_per_replica (const PlanFacts *f)
   return is_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
 }
 
+/* The case of the facts, which is made where there is none yet; NULL: the plan is not modelled. */
+static const PlanCase *
+case_of (const PlanFacts *f, PlanCase **out_made)
+{
+  *out_made = f->of ? NULL : plan_case_new (f->model, f->cluster, f->plan, NULL, NULL);
+  return f->of ? f->of : *out_made;
+}
+
 /* Whether compute may reach a third unit before anything has waited for the first one's reduction.
  * The smallest bucket that is reduced before the last unit decides: a unit's, or the head's. */
 static gboolean
 queues_two_units (const PlanFacts *f)
 {
-  g_autoptr (PlanCase) made
-      = f->of ? NULL : plan_case_new (f->model, f->cluster, f->plan, NULL, NULL);
-  const PlanCase *of = f->of ? f->of : made;
+  g_autoptr (PlanCase) made = NULL;
+  const PlanCase *const of = case_of (f, &made);
   if (!of)
     return FALSE;
   const PlanBucket *const b = of->layout.buckets;
@@ -320,6 +327,45 @@ has_room_for_mean (const PlanFacts *f)
          && f->value[PLAN_MOE_IMBALANCE] == initial.value[PLAN_MOE_IMBALANCE];
 }
 
+/* Elements of what a rank's optimizer updates, on the first stage of a pipeline. */
+static guint64
+own_elements (const PlanCase *of)
+{
+  const gint64 *const v = of->plan.value;
+  const guint64 replicas
+      = v[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)v[PLAN_DP_OUTER] : 1;
+  guint64 own = 0;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    {
+      const PlanBucket *const b = &of->layout.buckets[kind];
+      own += b->padded * (guint64)b->units
+             / (plan_shards_optimizer (&of->plan) ? MAX (b->shards, 1) * replicas : 1);
+    }
+  return own;
+}
+
+/* Whether the ranks of a node put more of the optimizer's state into their host than it has memory:
+ * weights, moments and gradients. */
+static gboolean
+overfills_host (const PlanFacts *f)
+{
+  const gint64 share = f->value[PLAN_OFFLOAD_OPTIMIZER];
+  if (share == 0 || !f->stack || f->cluster->host_memory_bytes == 0)
+    return FALSE;
+  g_autoptr (PlanCase) made = NULL;
+  const PlanCase *const of = case_of (f, &made);
+  const gboolean is_wide = f->stack->optimizer.host == PLAN_HOST_WIDE;
+  static const PlanField formats[]
+      = { PLAN_MAIN_PARAMS, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ, PLAN_MAIN_GRADS };
+  const guint64 own = of ? own_elements (of) : 0;
+  guint64 bytes = 0;
+  for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
+    bytes += plan_dtype_bytes (is_wide ? PLAN_DTYPE_FP32 : plan_field_dtype (f->plan, formats[i]),
+                               own);
+  return (double)bytes * (double)share / 1e6 * (double)f->cluster->devices_per_node
+         > (double)f->cluster->host_memory_bytes;
+}
+
 static gboolean
 attends_plainly (const PlanFacts *f)
 {
@@ -386,6 +432,10 @@ static const PlanRuleEntry hazards[] = {
       "it in the mean; routers send more to some ranks, at the first step already, where the run then ends: say what yours do, "
       "or ep, which is enough for all", "docs/guide/experts.md", 0 },
     has_room_for_mean, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_MOE_IMBALANCE), PLAN_LEVEL (STOPS) },
+  { { "host-memory-is-short", "offload_optimizer puts more of the optimizer's state into a node's host than it has memory "
+      "(host_memory): weights, moments and gradients of all its ranks; a smaller share, or more nodes, fits",
+      "Megatron-LM cpu_offloading/hybrid_optimizer.py", 0 },
+    overfills_host, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_OFFLOAD_OPTIMIZER), PLAN_LEVEL (STOPS) },
   { { "fp8-copies-weights", "fp8 compute without quantised param_gather keeps quantised copies of every linear weight "
       "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",
       "Transformer Engine module/base.py, as read: only FSDP2 modules are treated otherwise", 0 },

@@ -212,12 +212,11 @@ plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
     }
 }
 
-/* Whether a host array is allocated bucket by bucket: where buckets are cut by size, some elements
- * of an array belong to no bucket. */
+/* Whether a host array is allocated bucket by bucket, as not every unit has a bucket of each kind. */
 static gboolean
 goes_by_bucket (const PlanLower *self, gint32 array)
 {
-  for (PlanBucketKind kind = 0; self->layout.by_size && kind < PLAN_N_BUCKETS; kind++)
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
       if (self->bucket[kind].host[i] == array)
         return TRUE;
@@ -250,7 +249,7 @@ plan_lower_host_memory (PlanLower *self, gboolean takes)
 {
   void (*const visit) (PlanLower * self, PlanRef buffer)
       = takes ? plan_lower_alloc : plan_lower_free;
-  if (self->layout.by_size && self->event.copied >= 0)
+  if (self->event.copied >= 0)
     plan_lower_each_bucket (self, takes ? take_bucket_memory : drop_bucket_memory);
   for (guint array = 0; array < plan_schedule_n_buffers (self->schedule); array++)
     {

@@ -251,8 +251,7 @@ EXPERTS_OTHERWISE (overlaps, overlaps_products (f))
 EXPERTS_OTHERWISE (graphs, keeps_waits (f))
 EXPERTS_OTHERWISE (evaluates, !IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE))
 EXPERTS_OTHERWISE (offloads,
-                   (f->value[PLAN_OFFLOAD_OPTIMIZER] > 0 && !is_stack (f, PLAN_STACK_NATIVE))
-                       || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0)
+                   f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0)
 EXPERTS_OTHERWISE (recomputes,
                    IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC))
 
@@ -301,8 +300,8 @@ computes_block_otherwise (const PlanFacts *f)
          && (!is_known || !IS (f, TP_OVERLAP, NONE) || !IS (f, CUDA_GRAPH, OFF)
              || f->value[PLAN_GRAPH_MODULES] != 0 || !IS (f, TASK, TRAIN)
              || !IS (f, EP_OVERLAP, OFF) || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1
-             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
-             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
+             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0);
 }
 
 /* Layers by a pattern: our own runtime has no kernels of state spaces, and how torchtitan or
@@ -328,8 +327,8 @@ computes_pattern_otherwise (const PlanFacts *f)
          && (!is_known || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
              || !IS (f, CUDA_GRAPH, OFF) || !IS (f, TASK, TRAIN) || !IS (f, EP_OVERLAP, OFF)
              || !IS (f, DETERMINISTIC, OFF) || f->value[PLAN_CP] > 1 || f->value[PLAN_VPP] > 1
-             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
-             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
+             || f->value[PLAN_DOC_TOKENS] > 0 || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0);
 }
 
 static gboolean
@@ -389,7 +388,7 @@ static const PlanRuleEntry rules[] = {
     has_delta_of_some, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-with-delta", "models with linear attention (attn_every) or a gate on attention's output (attn_gate) are modelled with "
       "compute=bf16, fp8-tensorwise, fp8-blockwise and mxfp8, cp=1, doc_tokens=0, deterministic=off, double_buffer=off, "
-      "tp_overlap=none, cuda_graph=off, graph_modules=none, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT,
+      "tp_overlap=none, cuda_graph=off, graph_modules=none, ep_overlap=off, task=train and no activations offloaded by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     computes_delta_otherwise, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_CP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP,
@@ -400,7 +399,7 @@ static const PlanRuleEntry rules[] = {
     has_pattern_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_OF_MODEL },
   { { "not-built-yet-with-pattern", "models whose layers follow a pattern are modelled with compute=bf16, fp8-delayed, fp8-tensorwise, "
       "fp8-blockwise and mxfp8, cp=1, vpp=1, doc_tokens=0, deterministic=off, double_buffer=off, tp_overlap=none, "
-      "cuda_graph=off, ep_overlap=off, task=train and nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "cuda_graph=off, ep_overlap=off, task=train and no activations offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     computes_pattern_otherwise, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_CP, PLAN_VPP, PLAN_DOC_TOKENS, PLAN_DETERMINISTIC, PLAN_DOUBLE_BUFFER,
       PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_EP_OVERLAP, PLAN_TASK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
@@ -478,8 +477,8 @@ static const PlanRuleEntry rules[] = {
   OF_EXPERTS ("cuda_graph", "cuda_graph=off, as the host waits for numbers of rows, on stack=native also on with moe_pad_to_capacity=on,",
     graphs, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH, PLAN_MOE_PAD_TO_CAPACITY), PLAN_OF_BLOCKS),
   OF_EXPERTS ("task", "task=train, on stack=native also eval,", evaluates, PLAN_SHOW (PLAN_STACK, PLAN_TASK), PLAN_OF_BLOCKS),
-  OF_EXPERTS ("offload", "nothing offloaded, on stack=native also the optimizer,", offloads, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_OPTIMIZER,
-    PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("offload", "no activations offloaded", offloads, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_LAYERS,
+    PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS),
   OF_EXPERTS ("op-sac", "recompute_modules other than op-sac", recomputes, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS),
 #undef OF_EXPERTS
   { { "not-built-yet-micro-batches", "steps of at most 131072 micro batches, and of 8192 with pp above 1, are planned by this "

@@ -82,28 +82,48 @@ go_on (Swing *self, Swing next)
   self->net += next.net;
 }
 
-static Swing walk (const PlanSchedule *schedule, guint begin, guint end, guint64 granule);
+/* Which memory of a schedule is counted, and in which granules. */
+typedef struct
+{
+  const PlanSchedule *schedule;
+  guint64 granule;
+  gboolean is_host;
+} Counted;
+
+/* The bytes of an array that count. */
+static guint64
+bytes_of (const Counted *self, guint array)
+{
+  const gboolean is_host
+      = plan_schedule_buffer (self->schedule, array)->category == PLAN_CATEGORY_HOST;
+  return is_host == self->is_host ? plan_units_round_up (
+             plan_schedule_buffer_bytes (self->schedule, array), self->granule)
+                                  : 0;
+}
+
+static Swing walk (const Counted *counted, guint begin, guint end);
 
 /* Adds the echoes at a node, beginning with a number; returns the number of the next one. */
 static guint
-add_echoes (const PlanSchedule *schedule, guint number, guint node, guint64 granule, Swing *swing)
+add_echoes (const Counted *counted, guint number, guint node, Swing *swing)
 {
   const PlanEcho *echo;
-  for (; (echo = plan_schedule_echo_at (schedule, number, node)); number++)
-    go_on (swing, walk (schedule, echo->begin, echo->end, granule));
+  for (; (echo = plan_schedule_echo_at (counted->schedule, number, node)); number++)
+    go_on (swing, walk (counted, echo->begin, echo->end));
   return number;
 }
 
 static Swing
-walk (const PlanSchedule *schedule, guint begin, guint end, guint64 granule)
+walk (const Counted *counted, guint begin, guint end)
 {
+  const PlanSchedule *schedule = counted->schedule;
   Swing open[PLAN_MAX_DEPTH + 1] = { { 0, 0 } };
   gint64 counts[PLAN_MAX_DEPTH];
   guint depth = 0, echo = plan_schedule_find_echo (schedule, begin + 1);
   for (guint node = begin; node < end; node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
-      echo = add_echoes (schedule, echo, node, granule, &open[depth]);
+      echo = add_echoes (counted, echo, node, &open[depth]);
       if (op->kind == PLAN_OP_REPEAT)
         {
           counts[depth++] = op->dims[PLAN_REPEAT_COUNT];
@@ -116,11 +136,7 @@ walk (const PlanSchedule *schedule, guint begin, guint end, guint64 granule)
         }
       else if (op->kind == PLAN_OP_ALLOC || op->kind == PLAN_OP_FREE)
         {
-          const guint array = (guint)op->refs[PLAN_REF_ALLOC_buf].array;
-          const guint64 bytes
-              = plan_schedule_buffer (schedule, array)->category == PLAN_CATEGORY_HOST
-                    ? 0
-                    : plan_units_round_up (plan_schedule_buffer_bytes (schedule, array), granule);
+          const guint64 bytes = bytes_of (counted, (guint)op->refs[PLAN_REF_ALLOC_buf].array);
           open[depth].net += op->kind == PLAN_OP_FREE ? -(gint64)bytes : (gint64)bytes;
           open[depth].peak = MAX (open[depth].peak, open[depth].net);
         }
@@ -130,41 +146,40 @@ walk (const PlanSchedule *schedule, guint begin, guint end, guint64 granule)
 
 /* From the setup to the end of a step. */
 static Swing
-walk_all (const PlanSchedule *schedule, guint64 granule)
+walk_all (const Counted *counted)
 {
-  return walk (schedule, 0, plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), granule);
+  return walk (counted, 0, plan_schedule_section_node (counted->schedule, PLAN_SECTION_TEARDOWN));
+}
+
+static Swing
+walk_device (const PlanSchedule *schedule, guint64 granule)
+{
+  const Counted counted = { schedule, granule, FALSE };
+  return walk_all (&counted);
 }
 
 guint64
 plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
 {
-  return (guint64)walk_all (schedule, granule).peak;
+  return (guint64)walk_device (schedule, granule).peak;
 }
 
 guint64
 plan_meter_resting_bytes (const PlanSchedule *schedule, guint64 granule)
 {
-  return (guint64)walk_all (schedule, granule).net;
+  return (guint64)walk_device (schedule, granule).net;
 }
 
 guint64
 plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule)
 {
-  const Swing all = walk_all (schedule, granule);
+  const Swing all = walk_device (schedule, granule);
   return (guint64)(all.peak - all.net);
 }
 
 guint64
 plan_meter_host_bytes (const PlanSchedule *schedule)
 {
-  guint64 bytes = 0;
-  for (guint i = 0; i < plan_schedule_n_buffers (schedule); i++)
-    {
-      const PlanBuffer *buffer = plan_schedule_buffer (schedule, i);
-      if (buffer->category == PLAN_CATEGORY_HOST)
-        bytes += buffer->count
-                 * plan_units_round_up (plan_schedule_buffer_bytes (schedule, i),
-                                        PLAN_ARENA_ALIGNMENT);
-    }
-  return bytes;
+  const Counted counted = { schedule, PLAN_ARENA_ALIGNMENT, TRUE };
+  return (guint64)walk_all (&counted).peak;
 }

@@ -45,6 +45,7 @@ END
 
 expect 2 "Usage: fsdplan" sh -c 'fsdplan 2>&1 >/dev/null | head -n 1 >&2; exit 2'
 expect 2 "there is no command 'dance'; see" fsdplan dance
+expect 2 "did you mean 'llama3.1-405b'?" fsdplan show --model llama3-405b
 expect 2 "did you mean 'sim'?" fsdplan simm
 expect 2 "did you mean 'sim'?" fsdplan help simm
 expect 2 "one command at a time" fsdplan help sim show

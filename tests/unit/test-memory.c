@@ -293,6 +293,32 @@ START_TEST (an_offloaded_optimizer_leaves_its_moments)
 }
 END_TEST
 
+/* The same with experts and in pipelines. The host of Megatron-LM keeps weights, moments and
+ * gradients of all that a rank updates in fp32, and the device its own main weights. */
+START_TEST (the_host_keeps_four_copies)
+{
+  static const struct
+  {
+    const char *model, *cluster, *words;
+  } rows[] = {
+    { "mixtral-8x7b", "dgx-h100:2", "gbs=16 seq=1024 ep=8" },
+    { "mixtral-8x7b", "dgx-h100:2", "gbs=16 seq=1024 ep=8 stack=megatron strategy=optim" },
+    { "mixtral-8x7b", "dgx-h100:2", "gbs=16 seq=1024 ep=4 stack=megatron strategy=optim pp=2" },
+    { "llama3-8b", "dgx-h100:1", "gbs=16 seq=1024 stack=megatron strategy=optim pp=2 vpp=4" },
+    { "llama3-8b", "dgx-h100:1", "gbs=16 seq=1024 stack=megatron strategy=optim pp=4" },
+    { "qwen3-next-80b-a3b", "dgx-h100:2", "gbs=16 seq=1024 ep=8" },
+    { "nemotron-nano-9b-v2", "dgx-h100:1", "gbs=16 seq=1024" },
+  };
+  g_autofree char *words
+      = g_strconcat (rows[_i].words, " precision_aware=on offload_optimizer=1", NULL);
+  const PlanMemory m = memory_of (rows[_i].model, rows[_i].cluster, words);
+  const double own = (double)m.resting[PLAN_CATEGORY_MAIN_PARAMS];
+  ck_assert_uint_gt (m.resting[PLAN_CATEGORY_MAIN_PARAMS], 0);
+  ck_assert_uint_eq (m.resting[PLAN_CATEGORY_OPTIMIZER], 0);
+  ck_assert_msg (fabs ((double)m.host / own - 4) < 0.01, "%.3f", (double)m.host / own);
+}
+END_TEST
+
 /* At the loss dropout has kept a byte for each element of the embedding and of the outputs of a
  * layer's two branches; none for layers that are computed again from their input. Dropout in
  * attention keeps a seed alone. */
@@ -357,6 +383,7 @@ main (void)
   tcase_add_test (tcase, offloaded_layers_are_gone_at_the_loss);
   tcase_add_test (tcase, offloaded_modules_free_their_inputs);
   tcase_add_test (tcase, an_offloaded_optimizer_leaves_its_moments);
+  tcase_add_loop_test (tcase, the_host_keeps_four_copies, 0, 7);
   tcase_add_loop_test (tcase, dropout_keeps_its_masks, 0, 8);
   tcase_add_test (tcase, masks_made_again_take_nothing);
   suite_add_tcase (suite, tcase);
