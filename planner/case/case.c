@@ -9,8 +9,7 @@ PlanCase *
 plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                const PlanWorkspaces *asked, GError **error)
 {
-  g_autoptr (PlanCase) self
-      = g_new (PlanCase, 1); /* not zeroed, which would cost time: all members are set */
+  g_autoptr (PlanCase) self = g_new0 (PlanCase, 1);
   self->model = model;
   self->cluster = cluster;
   self->asked = asked;
@@ -34,5 +33,7 @@ plan_case_lay_out (const PlanCase *self, const PlanModel *part, PlanLayout *out_
 void
 plan_case_free (PlanCase *self)
 {
+  if (self)
+    plan_layer_graphs_clear (&self->graphs);
   g_free (self);
 }

@@ -638,6 +638,9 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
   plan_layer_list_values (self);
 }
 
+/* What stands for the graph of layers that a model does not have. */
+static const PlanLayerGraph no_layers = { .n_nodes = 0 };
+
 /* Collects every value that any kind of layer has. */
 static void
 join_values (PlanLayerGraphs *self)
@@ -645,7 +648,7 @@ join_values (PlanLayerGraphs *self)
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     for (PlanValueId v = 0; v < PLAN_N_VALUES && self->layers[kind] > 0; v++)
       {
-        const PlanValue *value = &self->of[kind].values[v];
+        const PlanValue *value = &self->of[kind]->values[v];
         g_assert (value->elements == 0 || self->values[v].elements == 0
                   || value->elements == self->values[v].elements);
         if (value->elements > 0)
@@ -699,13 +702,22 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .quantises_on_use = stack->weights.quantised == PLAN_QUANTISED_ON_USE };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     {
-      self->of[kind].n_nodes = 0;
-      memset (self->of[kind].values, 0, sizeof self->of[kind].values);
+      self->of[kind] = &no_layers;
       if (self->layers[kind] > 0)
         {
-          init_graph (&self->of[kind], &b, kind, plan_attended_tokens (plan));
-          plan_layer_find_captured (&self->of[kind], kind, plan, model);
+          PlanLayerGraph *graph = g_new0 (PlanLayerGraph, 1);
+          init_graph (graph, &b, kind, plan_attended_tokens (plan));
+          plan_layer_find_captured (graph, kind, plan, model);
+          self->of[kind] = graph;
         }
     }
   join_values (self);
+}
+
+void
+plan_layer_graphs_clear (PlanLayerGraphs *self)
+{
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    if (self->of[kind] != &no_layers)
+      g_free ((gpointer)self->of[kind]);
 }

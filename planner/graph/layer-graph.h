@@ -62,8 +62,8 @@ typedef struct
 {
   PlanValue values[PLAN_N_VALUES];
   PlanNode nodes[PLAN_MAX_NODES];
-  guint n_nodes; /* 0: the model has no layers of this kind */
-  gint64 keys;   /* twice the mean number of tokens that a query sees */
+  guint n_nodes;
+  gint64 keys; /* twice the mean number of tokens that a query sees */
   /* What a CUDA graph holds of it in each pass; what that makes for other nodes, in memory that
    * stays until the graph's backward pass. */
   PlanNodeSet captured;
@@ -101,7 +101,7 @@ typedef struct
 typedef struct
 {
   PlanSizes sizes;
-  PlanLayerGraph of[PLAN_N_LAYER_KINDS];
+  const PlanLayerGraph *of[PLAN_N_LAYER_KINDS]; /* without nodes: the model has no such layers */
   PlanValue values[PLAN_N_VALUES];
   gint64 layers[PLAN_N_LAYER_KINDS]; /* of each kind */
 } PlanLayerGraphs;
@@ -109,6 +109,7 @@ typedef struct
 /* Builds the graphs for a resolved plan. */
 void plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Plan *plan,
                              const PlanStack *stack, const PlanCluster *cluster);
+void plan_layer_graphs_clear (PlanLayerGraphs *self);
 
 static inline PlanNodeSet
 plan_node_bit (guint node)

@@ -536,7 +536,7 @@ replay (Builder *b, gint64 unit)
 static gboolean
 reads_again (const Builder *b, PlanPiece piece, PlanLowerKeep keep)
 {
-  const PlanLayerGraph *net = &b->lower->graphs->of[keep.kind];
+  const PlanLayerGraph *net = b->lower->graphs->of[keep.kind];
   gboolean reads = piece != PLAN_PIECE_EXPERTS;
   for (guint i = 0; i < net->n_nodes && !reads; i++)
     reads = (keep.again & plan_node_bit (i)) != 0 && net->nodes[i].kind == PLAN_NODE_EXPERT_LINEAR;

@@ -10,7 +10,7 @@
 static guint
 rank_of (const PlanLower *self, PlanTensorRole role, gint64 layer)
 {
-  const PlanLayerGraph *net = &self->graphs->of[plan_lower_kind (self, layer)];
+  const PlanLayerGraph *net = self->graphs->of[plan_lower_kind (self, layer)];
   guint rank = 0;
   for (guint i = net->n_nodes; i-- > 0; rank += 2)
     {

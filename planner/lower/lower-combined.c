@@ -365,7 +365,7 @@ begin_back (PlanLowerPair *self, gint64 layer)
 {
   PlanLower *lower = self->lower;
   const PlanLowerKeep keep = plan_lower_keep (lower, layer);
-  const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
+  const Parts parts = parts_of (lower->graphs->of[keep.kind]);
   turn_to (self, BACK);
   plan_lower_run_to_layer (lower, &self->back);
   plan_layer_begin_backward (&self->pass[BACK], lower, unit_of (lower, layer), keep);
@@ -381,7 +381,7 @@ begin_ahead (PlanLowerPair *self, gint64 layer)
   PlanLower *lower = self->lower;
   const PlanLowerUnit to = unit_of (lower, layer);
   const PlanLowerKeep keep = plan_lower_keep (lower, layer);
-  const Parts parts = parts_of (&lower->graphs->of[keep.kind]);
+  const Parts parts = parts_of (lower->graphs->of[keep.kind]);
   arrive (self, AHEAD);
   if (!self->shares)
     plan_lower_await_unit (lower, to, 0);

@@ -303,7 +303,7 @@ transpose_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *ne
 void
 plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
+  const PlanLayerGraph *net = self->graphs->of[keep.kind];
   if (!plan_lower_finds_weights (self))
     plan_lower_await_unit (self, unit, 0);
   plan_lower_copy_weights (self, unit, net, 0, net->n_nodes);

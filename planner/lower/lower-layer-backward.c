@@ -652,7 +652,7 @@ void
 plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit unit,
                            PlanLowerKeep keep)
 {
-  const PlanLayerGraph *net = &lower->graphs->of[keep.kind];
+  const PlanLayerGraph *net = lower->graphs->of[keep.kind];
   const PlanValueSet kept = plan_lower_kept (lower, keep);
   self->layer = (PlanLayer){ .lower = lower, .net = net, .sizes = lower->sizes, .unit = unit };
   self->keep = keep;

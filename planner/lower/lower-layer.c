@@ -40,7 +40,7 @@ plan_layer_value (const PlanLayer *self, PlanValueId id)
 PlanValueSet
 plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
 {
-  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
+  const PlanLayerGraph *net = self->graphs->of[keep.kind];
   const PlanValueSet kept = plan_value_bit (PLAN_VALUE_OUT)
                             | plan_layer_graph_kept (net, self->sizes, keep.again, net->n_nodes);
   const PlanValueSet input = plan_value_bit (PLAN_VALUE_X);
@@ -572,7 +572,7 @@ void
 plan_layer_begin_forward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit unit,
                           PlanLowerKeep keep)
 {
-  const PlanLayerGraph *net = &lower->graphs->of[keep.kind];
+  const PlanLayerGraph *net = lower->graphs->of[keep.kind];
   const PlanValueSet kept = plan_lower_kept (lower, keep);
   PlanValueSet behind = 0;
   self->layer = (PlanLayer){ .lower = lower, .net = net, .sizes = lower->sizes, .unit = unit };
@@ -617,7 +617,7 @@ plan_layer_go_forward (PlanLayerPass *self, guint end)
 void
 plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
+  const PlanLayerGraph *net = self->graphs->of[keep.kind];
   PlanLayerPass pass;
   plan_layer_begin_forward (&pass, self, unit, keep);
   plan_layer_go_forward (&pass, net->n_nodes);

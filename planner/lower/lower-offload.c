@@ -59,7 +59,7 @@ find_outgoing (const PlanLower *self, gint64 layer)
   return kept & ~plan_value_bit (PLAN_VALUE_OUT)
          & (layer < value[PLAN_OFFLOAD_LAYERS]
                 ? ~(PlanValueSet)0
-                : plan_lower_offload_takes (&self->graphs->of[plan_lower_kind (self, layer)],
+                : plan_lower_offload_takes (self->graphs->of[plan_lower_kind (self, layer)],
                                             value[PLAN_OFFLOAD_MODULES]));
 }
 
@@ -212,7 +212,8 @@ plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
     }
 }
 
-/* Whether a host array is allocated bucket by bucket, as not every unit has a bucket of each kind. */
+/* Whether a host array is allocated bucket by bucket, as not every unit has a bucket of each kind.
+ */
 static gboolean
 goes_by_bucket (const PlanLower *self, gint32 array)
 {

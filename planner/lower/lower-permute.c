@@ -35,9 +35,9 @@ static const PlanNode *
 eager_permute (const PlanLower *self)
 {
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
+    for (guint i = 0; i < self->graphs->of[kind]->n_nodes; i++)
       {
-        const PlanNode *node = &self->graphs->of[kind].nodes[i];
+        const PlanNode *node = &self->graphs->of[kind]->nodes[i];
         if (node->kind == PLAN_NODE_PERMUTE && node->is_eager)
           return node;
       }

@@ -122,7 +122,7 @@ plan_lower_declare_pieces (PlanLower *self)
   if (!plan_lower_has_pieces (self))
     return;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    cut_values (self, &self->graphs->of[kind]);
+    cut_values (self, self->graphs->of[kind]);
   if (sends_rows (self))
     {
       self->work.received = plan_schedule_add_buffer (self->schedule, "received.parts", 1, elements,

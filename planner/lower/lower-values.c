@@ -35,7 +35,7 @@ n_shares (const PlanLower *self, PlanValueId v)
     return 1;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     {
-      const PlanLayerGraph *net = &self->graphs->of[kind];
+      const PlanLayerGraph *net = self->graphs->of[kind];
       guint n = 0;
       for (guint i = 0; i < net->n_nodes; i++)
         {
@@ -86,9 +86,9 @@ declare_gathered (PlanLower *self)
   self->layer.value[PLAN_VALUE_NORM1_FULL] = self->layer.value[PLAN_VALUE_NORM2_FULL]
       = self->work.gathered[FALSE];
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
-      if (self->graphs->of[kind].nodes[i].kind == PLAN_NODE_REDUCE_TP)
-        self->layer.grad[self->graphs->of[kind].nodes[i].in] = self->work.gathered[TRUE];
+    for (guint i = 0; i < self->graphs->of[kind]->n_nodes; i++)
+      if (self->graphs->of[kind]->nodes[i].kind == PLAN_NODE_REDUCE_TP)
+        self->layer.grad[self->graphs->of[kind]->nodes[i].in] = self->work.gathered[TRUE];
 }
 
 /* Declares gradients of what the nodes of a layer read, and their quantised forms. */
@@ -134,8 +134,8 @@ declare_graph_memory (PlanLower *self)
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
     self->layer.graph_grad[v] = -1;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    if (self->graphs->layers[kind] > 0 && self->graphs->of[kind].captured)
-      outside |= self->graphs->of[kind].outside;
+    if (self->graphs->layers[kind] > 0 && self->graphs->of[kind]->captured)
+      outside |= self->graphs->of[kind]->outside;
   if (self->stage.layers == 0 || outside == 0)
     return;
   self->layer.graph_in = activation (self, "graph.in", self->rows * self->stage.layers, x->elements,
@@ -245,7 +245,7 @@ plan_lower_declare_values (PlanLower *self)
   declare_graph_memory (self);
   plan_lower_declare_sequential (self);
   for (guint kind = 0; layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
-    declare_gradients_of_nodes (self, &self->graphs->of[kind]);
+    declare_gradients_of_nodes (self, self->graphs->of[kind]);
   self->layer.value[PLAN_VALUE_OUT] = self->layer.value[PLAN_VALUE_X];
   if (has_any)
     self->layer.grad_sum[PLAN_VALUE_X]

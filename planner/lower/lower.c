@@ -284,7 +284,7 @@ declare_derived (PlanLower *self)
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     self->params.copy[role] = self->params.copy_col[role] = self->params.transposed[role] = -1;
   for (guint kind = 0; self->stage.layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
-    declare_derived_of_nodes (self, &self->graphs->of[kind]);
+    declare_derived_of_nodes (self, self->graphs->of[kind]);
 }
 
 /* Declares the buffers of one gather of all weights as a list: this rank's part as one tensor,
@@ -528,9 +528,9 @@ static void
 find_again (PlanLower *self)
 {
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
+    for (guint i = 0; i < self->graphs->of[kind]->n_nodes; i++)
       for (guint is_in_block = 0; is_in_block < 2; is_in_block++)
-        if (plan_node_is_again (self->sizes, &self->graphs->of[kind].nodes[i], self->plan,
+        if (plan_node_is_again (self->sizes, &self->graphs->of[kind]->nodes[i], self->plan,
                                 is_in_block != 0))
           self->policy.again[kind][is_in_block] |= plan_node_bit (i);
 }

@@ -168,7 +168,7 @@ derived_bytes (const PlanCase *of)
     copies = 1;
   for (guint kind = 0; copies > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     bytes += (guint64)layers[kind] * copies
-             * plan_dtype_bytes (sizes->weights, linear_elements (of, &graphs->of[kind]));
+             * plan_dtype_bytes (sizes->weights, linear_elements (of, graphs->of[kind]));
   const guint64 block = gather == PLAN_PARAM_GATHER_MXFP8   ? 32
                         : gather == PLAN_PARAM_GATHER_NVFP4 ? 16
                                                             : 0;
@@ -192,7 +192,7 @@ is_static (PlanValueId id)
 static guint64
 kept_by_nodes (const PlanCase *of, guint kind, guint n)
 {
-  const PlanLayerGraph *net = &of->graphs.of[kind];
+  const PlanLayerGraph *net = of->graphs.of[kind];
   const gint64 *value = of->plan.value;
   PlanNodeSet again = 0;
   guint64 bytes = 0;
@@ -219,7 +219,7 @@ kept_from (const PlanCase *of, gint64 first, gint64 end)
   guint64 of_kind[PLAN_N_LAYER_KINDS], bytes = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     of_kind[kind]
-        = of->graphs.layers[kind] > 0 ? kept_by_nodes (of, kind, of->graphs.of[kind].n_nodes) : 0;
+        = of->graphs.layers[kind] > 0 ? kept_by_nodes (of, kind, of->graphs.of[kind]->n_nodes) : 0;
   for (gint64 layer = first; layer < end; layer++)
     bytes += of_kind[plan_model_layer_kind (&part, layer, of->plan.value[PLAN_SEQ])];
   return bytes;
@@ -233,7 +233,7 @@ input_bytes (const PlanCase *of)
   PlanValueSet outgoing = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     outgoing
-        |= plan_lower_offload_takes (&of->graphs.of[kind], of->plan.value[PLAN_OFFLOAD_MODULES]);
+        |= plan_lower_offload_takes (of->graphs.of[kind], of->plan.value[PLAN_OFFLOAD_MODULES]);
   return outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
 }
 
@@ -389,7 +389,7 @@ add_bucket (const PlanCase *of, PlanBucketKind kind, Unit *unit)
 static Unit
 unit_of_kind (const PlanCase *of, guint kind)
 {
-  const PlanLayerGraph *net = &of->graphs.of[kind];
+  const PlanLayerGraph *net = of->graphs.of[kind];
   const PlanBucketKind main = plan_layout_main (&of->layout, kind);
   Unit unit = { 0 };
   const guint64 main_bytes = add_bucket (of, main, &unit);

@@ -62,7 +62,7 @@ gathered_into (const PlanSchedule *schedule, const char *name)
 static inline guint64
 kept_bytes (const TestCase *c, guint kind)
 {
-  const PlanLayerGraph *net = &c->of->graphs.of[kind];
+  const PlanLayerGraph *net = c->of->graphs.of[kind];
   PlanValueSet kept = plan_layer_graph_kept (net, &c->of->graphs.sizes, 0, net->n_nodes);
   guint64 bytes = 0;
   while (kept)
