@@ -4,6 +4,7 @@
  * the device it runs on. A function gets resolved pointers only: no schedule and no clock. */
 #pragma once
 #include "exec/device.h"
+#include "exec/params.h"
 #include "planner/model/model.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
@@ -26,14 +27,6 @@ struct _ExecConstants
   gint64 grad_divisor; /* by which gradients are divided before they are reduced; 0: not divided */
 };
 
-/* A part of a parameter [rows, cols]: elements from `first` on, of which the op says how many. */
-typedef struct
-{
-  guint64 rows, cols, first;
-  guint block; /* elements of a block that shares a scale, or the side of a square; 0: one scale for
-                  all */
-} ExecParam;
-
 /* Block scales of an operand, in an array of their own. */
 typedef struct
 {
@@ -52,8 +45,9 @@ struct _ExecArgs
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* scale of an operand whose format has one per tensor */
   ExecBlocks blocks[PLAN_MAX_REFS];
-  ExecParam param; /* the parameter that an op on parameters is called for */
-  guint64 turn;    /* of ring attention: the keys are those of the rank so many before this one */
+  ExecParam param;          /* the parameter that an op on parameters is called for */
+  const ExecParams *params; /* or all of those of a unit: operands are the whole unit's; or NULL */
+  guint64 turn; /* of ring attention: the keys are those of the rank so many before this one */
   guint64 scratch_bytes; /* size of the scratch operand */
   const ExecConstants *constants;
   const void *varying; /* the device's copy of the constants that change by step; NULL: none */

@@ -18,7 +18,7 @@ libexec_a_SOURCES =
 libexec_a_SOURCES += \
   %D%/comm.h \
   %D%/device.h \
-  %D%/kernels.h %D%/grouped-gemm.h
+  %D%/kernels.h %D%/grouped-gemm.h %D%/params.h
 # Number formats, exact sums, random numbers.
 libexec_a_SOURCES += \
   %D%/number/exact.c %D%/number/exact.h \
@@ -39,7 +39,7 @@ libexec_a_SOURCES += \
   %D%/cpu/kernels-cpu-norm.c \
   %D%/cpu/kernels-cpu-optimizer.c \
   %D%/cpu/kernels-cpu-positions.c \
-  %D%/cpu/kernels-cpu-quantize.c \
+  %D%/cpu/kernels-cpu-params.c %D%/cpu/kernels-cpu-quantize.c \
   %D%/cpu/kernels-cpu-row.c \
   %D%/cpu/pool.c %D%/cpu/pool.h
 # Collectives, and who is where.

@@ -171,7 +171,7 @@ tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tes
   exec/cpu/attend.c exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
   exec/cpu/kernels-cpu-dropout.c exec/cpu/kernels-cpu-experts.c exec/cpu/kernels-cpu-grouped.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
-  exec/cpu/kernels-cpu-positions.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c \
+  exec/cpu/kernels-cpu-params.c exec/cpu/kernels-cpu-positions.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c \
   exec/number/random.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
@@ -820,7 +820,7 @@ compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h %D%/fake/compare-dims.c %D%/fake/compare-dims.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
   %D%/fake/compare-activation.c %D%/fake/compare-experts.c %D%/fake/compare-narrow.c \
-  %D%/fake/compare-largest.c %D%/fake/compare-norms.c %D%/fake/compare-split.c %D%/fake/compare-squares.c
+  %D%/fake/compare-largest.c %D%/fake/compare-norms.c %D%/fake/compare-params.c %D%/fake/compare-split.c %D%/fake/compare-squares.c
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = \
   %D%/fake/test-cublaslt.c %D%/fake/test-cublaslt-batch.c \

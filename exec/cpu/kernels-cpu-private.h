@@ -124,6 +124,8 @@ void exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint
                             const float *values);
 void exec_cpu_param_amax (const ExecArgs *args);
 void exec_cpu_param_quantize (const ExecArgs *args);
+void exec_cpu_param_amax_of_one (const ExecArgs *args);
+void exec_cpu_param_quantize_of_one (const ExecArgs *args);
 void exec_cpu_rescale (const ExecArgs *args);
 void exec_cpu_transpose (const ExecArgs *args);
 

@@ -442,7 +442,7 @@ exec_cpu_quantize (const ExecArgs *args)
     *(float *)args->ptr[PLAN_REF_QUANTIZE_largest] = 0;
 }
 
-/* --- parts of parameters; the walk calls once for each parameter -------------------------- */
+/* --- the part of one parameter -------------------------------------------------------------- */
 
 static void
 raise_to (const ExecArgs *args, guint64 at, double magnitude)
@@ -479,7 +479,7 @@ blocks_of (const ExecParam *param, guint64 element)
 }
 
 void
-exec_cpu_param_amax (const ExecArgs *args)
+exec_cpu_param_amax_of_one (const ExecArgs *args)
 {
   guint64 count = (guint64)args->op->dims[PLAN_DIM_PARAM_AMAX_count];
   Matrix in = {
@@ -576,7 +576,7 @@ param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in
 }
 
 void
-exec_cpu_param_quantize (const ExecArgs *args)
+exec_cpu_param_quantize_of_one (const ExecArgs *args)
 {
   Matrix in = { args->ptr[PLAN_REF_PARAM_QUANTIZE_in],
                 args->dtype[PLAN_REF_PARAM_QUANTIZE_in],

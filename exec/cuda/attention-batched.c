@@ -16,7 +16,7 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
 #include "exec/cuda/kernels/kernels.h"
-#include "exec/cuda/kernels/latent.h"
+#include "exec/cuda/kernels/layers.h"
 #include "exec/cuda/kernels/scores.h"
 #include "exec/cuda/lt.h"
 #include "planner/base/error.h"

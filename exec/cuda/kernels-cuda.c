@@ -2,14 +2,13 @@
 #include "config.h"
 
 #include "exec/cuda/kernels/kernels.h"
-#include "exec/cuda/kernels/latent.h"
+#include "exec/cuda/kernels/layers.h"
 
 #include "exec/cuda/attention-batched.h"
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/gemm-grouped.h"
 #include "exec/cuda/gemm-lt.h"
-#include "exec/cuda/kernels/dropout.h"
 #include "exec/cuda/kernels/experts.h"
 #include "planner/base/error.h"
 

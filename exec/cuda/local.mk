@@ -46,8 +46,8 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/dropout.h %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/latent.h %D%/kernels/scores.h \
-  %D%/kernels/activation.cuh %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/places.cuh %D%/kernels/patch.cuh \
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/layers.h %D%/kernels/scores.h \
+  %D%/kernels/activation.cuh %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/params.cuh %D%/kernels/parts.cuh %D%/kernels/places.cuh %D%/kernels/patch.cuh \
   %D%/kernels/powers.cuh %D%/kernels/random.cuh %D%/kernels/reduce.cuh %D%/kernels/row-map.cuh %D%/kernels/scores.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that are quantised before they are gathered (param_gather). A rank's shard of a bucket
- * holds parts of several parameters, so an op on a shard is run once for each parameter; each
- * expert's matrix counts as one. A scale depends on magnitudes from all ranks, so every rank has
+ * holds parts of several parameters, of which each expert's matrix is one: an op on a shard gets a
+ * list of them (exec/params.h). A scale depends on magnitudes from all ranks, so every rank has
  * all scales, also of parameters of which its shard holds nothing.
  *
  * A unit's magnitudes are one for each parameter; or, with formats of block scales, one for each
@@ -73,6 +73,8 @@ find_array (const ExecWalk *self, const char *name)
 guint
 exec_walk_n_param_scales (const ExecWalk *self)
 {
+  if (self->job->alone)
+    return self->job->alone->n;
   return self->of->plan.value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
              ? (guint)(self->job->of->model->layers * PLAN_N_TENSORS * MAX (n_experts (self), 1))
              : 0;
@@ -273,96 +275,50 @@ units_before (const ExecWalk *self, PlanBucketKind kind, gint64 layer)
   return n;
 }
 
-/* Whether an operand has numbers per parameter (magnitudes, scales), rather than per element. */
-static gboolean
-is_of_magnitudes (PlanOpKind kind, guint operand)
-{
-  return kind == PLAN_OP_PARAM_AMAX ? operand == PLAN_REF_PARAM_AMAX_amax
-                                    : operand >= PLAN_REF_PARAM_QUANTIZE_amax;
-}
-
 PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, count);
 PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, parts);
 
-/* An op on a rank's shard of a unit. */
-typedef struct
+/* The matrices of one slot of a unit. */
+static ExecMatrices
+matrices_in (const ExecWalk *self, PlanBucketKind kind, gint64 layer, guint slot)
 {
-  const ExecArgs *args;
-  PlanBucketKind kind;
-  gint64 layer;
-  const ExecShard *shard;
-} OnShard;
-
-/* Index in an operand at which the part of one parameter begins. Elements begin at `from` in the
- * rank's shard; magnitudes lie unit after unit, scales and sites are those of one unit. */
-static guint64
-place_of (const ExecWalk *self, const OnShard *on, guint operand, guint number, guint64 from)
-{
-  const PlanOpKind kind = on->args->op->kind;
-  const guint amax
-      = kind == PLAN_OP_PARAM_AMAX ? PLAN_REF_PARAM_AMAX_amax : PLAN_REF_PARAM_QUANTIZE_amax;
-  const guint64 first = magnitudes_of (self, on->kind, number);
-  if (kind == PLAN_OP_PARAM_QUANTIZE && operand > PLAN_REF_PARAM_QUANTIZE_scales)
-    return plan_quantizer_of (self->of->model, param_of (self, on->kind, number).role,
-                              PLAN_QUANTIZER_WEIGHT);
-  if (operand == amax)
-    return units_before (self, on->kind, on->layer)
-               * magnitudes_of (self, on->kind, n_params (self, on->kind))
-           + first;
-  return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
+  const guint n = matrices_of (self, kind), number = slot * n;
+  const Param first = param_of (self, kind, number);
+  return (ExecMatrices){ .n = n,
+                         .rows = first.rows,
+                         .cols = first.cols,
+                         .at = first.offset,
+                         .magnitude = magnitudes_of (self, kind, number),
+                         .magnitudes = magnitudes_of_one (self, kind, slot),
+                         .site
+                         = plan_quantizer_of (self->of->model, first.role, PLAN_QUANTIZER_WEIGHT),
+                         .scale = scale_of (self, layer, &first) };
 }
 
-/* Runs the op for one parameter, of which this rank may hold no elements. */
-static gboolean
-run_param (const ExecWalk *self, const OnShard *on, guint number, GError **error)
+static ExecParams
+params_of (const ExecWalk *self, PlanBucketKind kind, const ExecShard *shard)
 {
-  const Param param = param_of (self, on->kind, number);
-  const guint64 first = on->shard->first, last = first + on->shard->count;
-  const guint64 from = CLAMP (param.offset, first, last);
-  const guint64 to = CLAMP (param.offset + param.rows * param.cols, first, last);
-  PlanOp op = *on->args->op;
-  ExecArgs part = *on->args;
-  op.dims[PLAN_DIM_PARAM_QUANTIZE_count] = (gint64)(to - from);
-  op.dims[PLAN_DIM_PARAM_QUANTIZE_parts]
-      = (gint64)magnitudes_of_one (self, on->kind, number / matrices_of (self, on->kind));
-  part.op = &op;
-  part.param = (ExecParam){ param.rows, param.cols, to > from ? from - param.offset : 0,
-                            block_of (self, on->kind) };
-  for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
-    {
-      const guint64 at = place_of (self, on, i, number, from - first);
-      if (part.ptr[i])
-        part.ptr[i] = (guint8 *)part.ptr[i] + plan_dtype_bytes (part.dtype[i], at);
-      part.scale[i] = scale_of (self, on->layer, &param);
-    }
-  return self->device->ops->run (self->device, &part, op.stream, error);
+  const guint n = self->part.layout.buckets[kind].n_slots;
+  ExecParams params = { .from = shard->first, .block = block_of (self, kind), .n = n };
+  g_assert (n <= EXEC_MAX_MATRICES);
+  for (guint s = 0; s < n; s++)
+    params.of[s] = matrices_in (self, kind, shard->unit, s);
+  return params;
 }
 
-/* Runs the op for each of the parameters of a job that times it alone: they lie one after another,
- * whole, and so do their magnitudes and scales. */
-static gboolean
-run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
+/* The parameters of a job that times an op on them alone: they lie one after another, whole. */
+static ExecParams
+params_alone (const ExecWalk *self, const PlanOp *op)
 {
   const ExecAlone *alone = self->job->alone;
-  PlanOp op = *args->op;
-  ExecArgs part = *args;
-  op.dims[PLAN_DIM_PARAM_QUANTIZE_count] /= alone->n;
-  op.dims[PLAN_DIM_PARAM_QUANTIZE_parts] /= alone->n;
-  part.op = &op;
-  part.param = alone->each;
-  for (guint s = 0; s < alone->n; s++)
-    {
-      if (!self->device->ops->run (self->device, &part, op.stream, error))
-        return FALSE;
-      for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
-        if (part.ptr[i])
-          part.ptr[i] = (guint8 *)part.ptr[i]
-                        + plan_dtype_bytes (part.dtype[i],
-                                            (guint64)op.dims[is_of_magnitudes (op.kind, i)
-                                                                 ? PLAN_DIM_PARAM_QUANTIZE_parts
-                                                                 : PLAN_DIM_PARAM_QUANTIZE_count]);
-    }
-  return TRUE;
+  const guint64 parts = (guint64)op->dims[PLAN_DIM_PARAM_QUANTIZE_parts];
+  ExecParams params = { .block = alone->each.block, .n = 1 };
+  params.of[0] = (ExecMatrices){ .n = alone->n,
+                                 .rows = alone->each.rows,
+                                 .cols = alone->each.cols,
+                                 .magnitudes = parts / alone->n,
+                                 .scale = self->param_scales };
+  return params;
 }
 
 /* The kind of bucket whose unrounded weights are in an array. */
@@ -375,30 +331,80 @@ kind_of (const ExecWalk *self, gint32 array)
   return kind;
 }
 
+/* Fails where an op is not of the elements and magnitudes of a rank's part of a unit. */
+static gboolean
+check_part (const ExecWalk *self, const PlanOp *op, PlanBucketKind kind, gint64 layer,
+            const ExecShard *shard, GError **error)
+{
+  if (shard && (guint64)op->dims[PLAN_DIM_PARAM_QUANTIZE_count] == shard->count
+      && (guint64)op->dims[PLAN_DIM_PARAM_QUANTIZE_parts]
+             == magnitudes_of (self, kind, n_params (self, kind)))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
+               "%s is of %" G_GINT64_FORMAT " elements with %" G_GINT64_FORMAT
+               " magnitudes, which is no rank's part of unit %" G_GINT64_FORMAT,
+               plan_op_name (op->kind), op->dims[PLAN_DIM_PARAM_QUANTIZE_count],
+               op->dims[PLAN_DIM_PARAM_QUANTIZE_parts], layer);
+  return FALSE;
+}
+
+/* Moves operands that have numbers of more than the unit to what is the unit's: magnitudes lie unit
+ * after unit, quantisers as a layer has them. */
+static void
+move_to_unit (const ExecWalk *self, PlanBucketKind kind, gint64 layer, ExecParams *params,
+              ExecArgs *args)
+{
+  const gboolean raises = args->op->kind == PLAN_OP_PARAM_AMAX;
+  const guint amax = raises ? (guint)PLAN_REF_PARAM_AMAX_amax : (guint)PLAN_REF_PARAM_QUANTIZE_amax;
+  const guint64 before
+      = units_before (self, kind, layer) * (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts];
+  guint64 site = params->of[0].site;
+  for (guint s = 1; s < params->n; s++)
+    site = MIN (site, params->of[s].site);
+  for (guint s = 0; s < params->n; s++)
+    params->of[s].site -= site;
+  if (args->ptr[amax])
+    args->ptr[amax] = (guint8 *)args->ptr[amax] + plan_dtype_bytes (args->dtype[amax], before);
+  for (guint i = PLAN_REF_PARAM_QUANTIZE_site_scales; !raises && i < PLAN_N_REFS_PARAM_QUANTIZE;
+       i++)
+    if (args->ptr[i])
+      args->ptr[i] = (float *)args->ptr[i] + site;
+}
+
+/* Leaves out what the shard has behind the last parameter. */
+static gint64
+count_of (const ExecParams *params, gint64 count)
+{
+  guint64 end = 0;
+  for (guint s = 0; s < params->n; s++)
+    end = MAX (end, params->of[s].at + params->of[s].n * params->of[s].rows * params->of[s].cols);
+  return CLAMP ((gint64)end - (gint64)params->from, 0, count);
+}
+
 gboolean
 exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
-  const guint in = args->op->kind == PLAN_OP_PARAM_AMAX ? (guint)PLAN_REF_PARAM_AMAX_in
-                                                        : (guint)PLAN_REF_PARAM_QUANTIZE_in;
+  PlanOp op = *args->op;
+  const guint in = op.kind == PLAN_OP_PARAM_AMAX ? (guint)PLAN_REF_PARAM_AMAX_in
+                                                 : (guint)PLAN_REF_PARAM_QUANTIZE_in;
+  ExecArgs unit = *args;
+  ExecParams params;
   if (self->job->alone)
-    return run_alone (self, args, error);
-  const PlanBucketKind kind = kind_of (self, args->op->refs[in].array);
-  const gint64 layer = exec_walk_unit_of (cursor, &args->op->refs[in]);
-  const OnShard on = { args, kind, layer, shard_of (self, kind, layer) };
-  const guint n = n_params (self, kind);
-  if (!on.shard || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count] != on.shard->count
-      || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts] != magnitudes_of (self, kind, n))
+    params = params_alone (self, &op);
+  else
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
-                   "%s is of %" G_GINT64_FORMAT " elements with %" G_GINT64_FORMAT
-                   " magnitudes, which is no rank's part of unit %" G_GINT64_FORMAT,
-                   plan_op_name (args->op->kind), args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count],
-                   args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts], layer);
-      return FALSE;
+      const PlanBucketKind kind = kind_of (self, op.refs[in].array);
+      const gint64 layer = exec_walk_unit_of (cursor, &op.refs[in]);
+      const ExecShard *shard = shard_of (self, kind, layer);
+      if (!check_part (self, &op, kind, layer, shard, error))
+        return FALSE;
+      params = params_of (self, kind, shard);
+      move_to_unit (self, kind, layer, &params, &unit);
+      op.dims[PLAN_DIM_PARAM_QUANTIZE_count]
+          = count_of (&params, op.dims[PLAN_DIM_PARAM_QUANTIZE_count]);
     }
-  for (guint number = 0; number < n; number++)
-    if (!run_param (self, &on, number, error))
-      return FALSE;
-  return TRUE;
+  unit.op = &op;
+  unit.params = &params;
+  return self->device->ops->run (self->device, &unit, op.stream, error);
 }

@@ -77,14 +77,30 @@ traffic_of_turning (const SimCostInput *input, const PlanOp *op)
   return (passes - 2) * (1 - of_values) * operand_bytes (input, op, PLAN_REF_ROPE_qkv);
 }
 
+gboolean
+sim_cost_is_own_gpu (const SimCostInput *input)
+{
+  return input->stack->id == PLAN_STACK_NATIVE && input->cluster->kind != PLAN_DEVICE_CPU;
+}
+
+/* Magnitudes of blocks are in bf16, those of whole parameters and of squares in fp32. */
+gboolean
+sim_cost_has_blocks (const SimCostInput *input, const PlanOp *op)
+{
+  return operand (input, op, PLAN_REF_PARAM_AMAX_amax)->dtype == PLAN_DTYPE_BF16;
+}
+
 /* Bytes that our own GPU kernels move beyond an op's operands (exec/cuda). Gradients of norms write
  * sums of parts of the rows and read them again; RoPE leaves values where they lie, so it moves
- * less; a quantiser that is given no scale first reads the whole tensor to find one. */
+ * less; a quantiser that is given no scale first reads the whole tensor to find one; parameters are
+ * read once for magnitudes along rows and once for those along columns. */
 static double
 own_traffic (const SimCostInput *input, const PlanOp *op)
 {
-  if (input->stack->id != PLAN_STACK_NATIVE || input->cluster->kind == PLAN_DEVICE_CPU)
+  if (!sim_cost_is_own_gpu (input))
     return 0;
+  if (op->kind == PLAN_OP_PARAM_AMAX)
+    return sim_cost_has_blocks (input, op) ? operand_bytes (input, op, PLAN_REF_PARAM_AMAX_in) : 0;
   if (op->kind == PLAN_OP_ROPE)
     return -2 * values_share (op->dims[PLAN_DIM_ROPE_heads], op->dims[PLAN_DIM_ROPE_kv_heads])
            * operand_bytes (input, op, PLAN_REF_ROPE_qkv);
@@ -522,10 +538,8 @@ traffic_time (const SimCostInput *input, const PlanOp *op, SimParam class)
   const gboolean is_grouped = op->kind == PLAN_OP_GROUPED_QUANTIZE;
   const gboolean quantises
       = is_grouped || op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
-  const gint64 kernels = is_grouped ? op->dims[PLAN_DIM_GROUPED_QUANTIZE_groups]
-                         : op->kind == PLAN_OP_GROUPED_TRANSPOSE
-                             ? op->dims[PLAN_DIM_GROUPED_TRANSPOSE_groups]
-                             : 1;
+  const gint64 kernels
+      = plan_op_work (op->kind) == PLAN_WORK_QUANTISE ? sim_cost_calls (input, op) : 1;
   if (quantises && op->refs[PLAN_REF_QUANTIZE_col].array < 0) /* it makes no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);

@@ -87,12 +87,31 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
 #define TURNING_FORWARD (2 * 12 - 1)
 #define TURNING_BACKWARD (2 * 11 - 1)
 
-/* Number of kernels that issuing an op once starts: for experts, a GEMM for each of them. */
+/* Number of our own GPU kernels for all parameters of a unit (exec/cuda/kernels/param.cu): blocks
+ * along rows, then along columns; scales of blocks, or of squares, then elements; and for nvfp4
+ * before these the largest magnitude of each matrix, which begins as 0 and becomes a scale. */
 static gint64
-calls_of (const PlanOp *op)
+kernels_of_params (const SimCostInput *input, const PlanOp *op)
+{
+  const PlanRef *scales = &op->refs[PLAN_REF_PARAM_QUANTIZE_scales];
+  if (!sim_cost_is_own_gpu (input))
+    return 1;
+  if (op->kind == PLAN_OP_PARAM_AMAX)
+    return sim_cost_has_blocks (input, op) ? 2 : 1;
+  if (scales->array < 0)
+    return 1;
+  const gint32 out = op->refs[PLAN_REF_PARAM_QUANTIZE_out].array;
+  return plan_schedule_buffer (input->schedule, (guint)out)->dtype == PLAN_DTYPE_E2M1 ? 5 : 2;
+}
+
+gint64
+sim_cost_calls (const SimCostInput *input, const PlanOp *op)
 {
   switch ((int)op->kind)
     {
+    case PLAN_OP_PARAM_AMAX:
+    case PLAN_OP_PARAM_QUANTIZE:
+      return kernels_of_params (input, op);
     case PLAN_OP_GROUPED_GEMM:
     case PLAN_OP_GROUPED_GEMM_ADD:
       return op->dims[PLAN_DIM_GROUPED_GEMM_groups];
@@ -191,7 +210,8 @@ sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch
     return graph_ns (input->stack->host.launch_ns, op->graph);
   const gint64 pieces = op->kind == PLAN_OP_JOIN_ROWS ? op->dims[PLAN_DIM_JOIN_ROWS_pieces] : 0;
   const gint64 *launch_ns = input->stack->host.launch_ns;
-  const gint64 ns = launch_ns[launch] + (calls_of (op) - 1) * FURTHER_CALL_NS + pieces * PIECE_NS
+  const gint64 ns = launch_ns[launch] + (sim_cost_calls (input, op) - 1) * FURTHER_CALL_NS
+                    + pieces * PIECE_NS
                     + sim_cost_further_ops (input, op) * launch_ns[PLAN_LAUNCH_KERNEL];
   return ns + input->stack->weights.piece_ns * sim_cost_pieces (input, op);
 }
@@ -212,7 +232,7 @@ sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch
 {
   const PlanStack *stack = input->stack;
   const gboolean is_update = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
-  return (guint)calls_of (op)
+  return (guint)sim_cost_calls (input, op)
              * MAX (1, is_update ? stack->optimizer.update_kernels : stack->host.kernels[launch])
          + (guint)sim_cost_further_ops (input, op);
 }

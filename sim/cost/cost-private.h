@@ -52,6 +52,11 @@ gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: the
  * core/models/common/embeddings/rope_utils.py, apply_rotary_pos_emb). */
 gboolean sim_cost_turns_by_ops (const SimCostInput *input, const PlanOp *op);
 
+/* Whether an op is done by this project's kernels on a GPU; whether an op on parameters is for a
+ * format with scales of blocks along rows and along columns. */
+gboolean sim_cost_is_own_gpu (const SimCostInput *input);
+gboolean sim_cost_has_blocks (const SimCostInput *input, const PlanOp *op);
+
 /* Number of small ops that a framework issues one by one beside a router. */
 gint64 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op);
 
@@ -59,6 +64,7 @@ gint64 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op);
  * takes, and sim_cost_kernels how many kernels it starts. */
 PlanLaunch sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op,
                             gboolean reads_gradient);
+gint64 sim_cost_calls (const SimCostInput *input, const PlanOp *op); /* before a framework's own */
 gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 

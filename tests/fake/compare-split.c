@@ -4,8 +4,8 @@
  * padding, whose results nobody reads. */
 #include "config.h"
 
-#include "exec/cuda/kernels/dropout.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/layers.h"
 #include "exec/number/exact.h"
 #include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"

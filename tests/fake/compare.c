@@ -4,9 +4,8 @@
 #include "tests/fake/compare.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/cuda/kernels/dropout.h"
 #include "exec/cuda/kernels/kernels.h"
-#include "exec/cuda/kernels/latent.h"
+#include "exec/cuda/kernels/layers.h"
 #include "exec/number/number.h"
 #include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"
@@ -621,6 +620,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
   device = on;
   compare_add_activation_tests (suite, on, setup);
   compare_add_narrow_tests (suite, on, setup);
+  compare_add_params_tests (suite, on, setup);
   compare_add_square_tests (suite, on, setup);
   compare_add_norm_tests (suite, on, setup);
   compare_add_largest_tests (suite, on, setup);
@@ -640,8 +640,8 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 void
 compare_print_cases (void)
 {
-  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\ncase largest\ncase "
-          "split\ncase experts\n");
+  puts ("case tails\ncase narrow\ncase params\ncase squares\ncase adding_norms\ncase largest");
+  puts ("case split\ncase experts");
   for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
     printf ("case %s\n", plan_op_name (kernels[i].kind));
   printf ("case speed\n");

@@ -38,6 +38,9 @@ void compare_add_expert_tests (Suite *suite, const CompareDevice *device, SFun s
 /* tests/fake/compare-narrow.c: formats of few bits. */
 void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
+/* tests/fake/compare-params.c: all parameters of a unit in one launch. */
+void compare_add_params_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 /* tests/fake/compare-norms.c: a kernel that adds and norms equals two kernels, one of which adds
  * and one norms. */
 void compare_add_norm_tests (Suite *suite, const CompareDevice *device, SFun setup);

@@ -205,6 +205,37 @@ START_TEST (gathered_experts_are_near_the_cpus)
 }
 END_TEST
 
+/* All matrices of a unit are quantised by one launch, however many experts there are. */
+START_TEST (experts_share_launches)
+{
+  static const struct
+  {
+    const char *fields, *cluster;
+    int major;
+  } cases[] = { { "compute=fp8-tensorwise param_gather=fp8 seq=32", "h100-80gb", 9 },
+                { "compute=mxfp8 param_gather=mxfp8 seq=32", "b200", 10 } };
+  guint launches[2];
+  for (guint i = 0; i < G_N_ELEMENTS (launches); i++)
+    {
+      g_autofree char *model
+          = g_strdup_printf ("family=qwen3_moe,layers=1,heads=2,kv_heads=1,vocab=32,max_seq=32,"
+                             "hidden=32,ffn=32,expert_ffn=32,head_dim=16,experts=%u,topk=2",
+                             i == 0 ? 2 : 8);
+      g_autofree char *fields
+          = g_strconcat (cases[_i].fields, " router_dtype=bf16 strategy=optim_grads_params", NULL);
+      Case c;
+      case_open_on (&c, model, cases[_i].cluster, 1);
+      case_set_plan (&c, fields);
+      fake_cuda_set_machine (1, (guint64)1 << 30, cases[_i].major, 0);
+      case_must_run (&c, fields);
+      launches[i] = count_logged ("param_");
+      case_clear (&c, fields);
+    }
+  ck_assert_uint_gt (launches[0], 0);
+  ck_assert_uint_eq (launches[0], launches[1]);
+}
+END_TEST
+
 /* Pipelines: each stage's experts lie on two ranks. */
 START_TEST (experts_of_stages_are_near_the_cpus)
 {
@@ -480,7 +511,7 @@ int
 main (void)
 {
   Suite *suite = suite_create ("cuda-experts");
-  TCase *tcase = tcase_create ("experts");
+  TCase *tcase = tcase_create ("experts"), *launches = tcase_create ("launches");
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
   test_add_runs (tcase, quantised_experts_are_near_the_cpus, 18);
@@ -493,6 +524,8 @@ main (void)
   test_add_runs (tcase, a_missing_wait_is_found, 4);
   test_add_runs (tcase, a_mistake_of_one_rank_is_found, 8);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
+  tcase_add_loop_test (launches, experts_share_launches, 0, 2);
+  suite_add_tcase (suite, launches);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -45,13 +45,32 @@ has_pitch (const ExecArgs *args, guint i)
          && g_strv_contains (names, plan_op_ref_name (args->op->kind, i));
 }
 
+/* Whether the rank's part of a unit has elements that are no parameter's, between two of them. */
+static gboolean
+has_gaps (const ExecArgs *args)
+{
+  const ExecParams *params = args->params;
+  guint64 left = (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count];
+  const guint64 last = params ? params->from + left : 0;
+  for (guint i = 0; params && i < params->n; i++)
+    {
+      const ExecMatrices *of = &params->of[i];
+      const guint64 end = of->at + of->n * of->rows * of->cols;
+      left -= CLAMP (end, params->from, last) - CLAMP (of->at, params->from, last);
+    }
+  return params && left > 0;
+}
+
 /* Whether an op has to use all of an operand. It need not: of a table rows that nobody looks up; of
- * some formats with blocks the padding; of experts rows that nobody sent; of a part of sequences
- * rows of positions that other ranks have, and queries and keys that do not see each other. */
+ * some formats with blocks the padding, and what is between parameters; of experts rows that nobody
+ * sent; of a part of sequences rows of positions that other ranks have, and queries and keys that
+ * do not see each other. */
 static gboolean
 is_whole (const ExecArgs *args, guint i)
 {
   const PlanOpKind kind = args->op->kind;
+  if ((kind == PLAN_OP_PARAM_AMAX || kind == PLAN_OP_PARAM_QUANTIZE) && has_gaps (args))
+    return FALSE;
   const gboolean is_factor
       = (kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD) && (i == 1 || i == 2);
   const gboolean is_attention = kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD;

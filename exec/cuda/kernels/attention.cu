@@ -20,7 +20,7 @@
  *                shape alone decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|,
  *                |v| at most 1: scores differ by (dim + 8) u sqrt (dim), probabilities by twice
  *                that of themselves, out by that and (seq + 64) u. */
-#include "exec/cuda/kernels/latent.h"
+#include "exec/cuda/kernels/layers.h"
 #include "exec/cuda/kernels/places.cuh"
 #include "exec/cuda/kernels/scores.cuh"
 

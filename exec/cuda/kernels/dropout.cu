@@ -11,7 +11,7 @@
  *   dropout_add    rows cols (s + s + s)     2 rows cols
  *   dropout_bwd    rows cols (s + s)         rows cols
  * Checked with   exec/cpu/kernels-cpu-dropout.c, by tests/fake and tests/gpu: equal bit for bit. */
-#include "exec/cuda/kernels/dropout.h"
+#include "exec/cuda/kernels/layers.h"
 #include "exec/cuda/kernels/places.cuh"
 #include "exec/cuda/kernels/random.cuh"
 

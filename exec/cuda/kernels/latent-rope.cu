@@ -16,7 +16,7 @@
  *                    rows s (rank + rope)
  * Checked with   exec_cpu_latent_rope and exec_cpu_latent_rope_bwd of exec/cpu/kernels-cpu-rope.c,
  *                by tests/fake and tests/gpu: the same bits where sin and cos give the same. */
-#include "exec/cuda/kernels/latent.h"
+#include "exec/cuda/kernels/layers.h"
 #include "exec/cuda/kernels/launch.cuh"
 
 namespace

@@ -577,20 +577,21 @@ shape_of_largest (uint64_t count)
   return shape;
 }
 
-/* The largest magnitude among those of `count` elements that this thread takes. */
+/* The largest magnitude among those of `count` elements that this thread takes: pieces from
+ * `begin` on, `stride` elements apart. */
 __device__ inline uint32_t
-largest_here (const Array &in, uint64_t count)
+largest_here (const Array &in, uint64_t count, uint64_t begin, uint64_t stride)
 {
   uint32_t own = 0;
 
-  for (uint64_t first = first_piece (); first < count; first += LARGEST_AT_ONCE * piece_stride ())
+  for (uint64_t first = begin; first < count; first += LARGEST_AT_ONCE * stride)
     {
       Words words[LARGEST_AT_ONCE];
 
       EXEC_CUDA_UNROLL_ALL
       for (unsigned i = 0; i < LARGEST_AT_ONCE; i++)
         {
-          uint64_t at = first + i * piece_stride ();
+          uint64_t at = first + i * stride;
 
           words[i] = at < count ? fetch (in, at, piece_of (at, count)) : Words{};
         }
@@ -616,7 +617,7 @@ struct ScalePlaces
   bool is_tiled, is_transposed; /* neither: row by row; is_transposed alone: block by block */
 };
 
-inline ScalePlaces
+__host__ __device__ inline ScalePlaces
 places_of (uint64_t outers, uint64_t inners, bool is_transposed)
 {
   return { outers, inners, EXEC_CUDA_IS_TILED (outers, inners), is_transposed };

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantises a rank's part of a parameter by magnitudes of the whole parameter: to e4m3 and e5m2 by
  * one magnitude (or by a scale that is known before), to mxfp8 and nvfp4 by those of blocks of each
- * row, and in a second copy of each column. Also here: scales of sites, transposes of bytes, and
- * the product of two tensors' scales.
+ * row, and in a second copy of each column. One launch does all parameters of a unit, among which
+ * are the matrices of all experts. Also here: scales of sites, and the product of two tensors'
+ * scales.
  *
- * Launch shape   param_amax: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks.
- *                For formats with blocks: a thread per piece, then a thread per 8 columns of a
- *                block of rows, at most 2048 blocks; for parts that cut pieces a thread per block
- *                of a row, then of a column. param_quantize: one per magnitude, then one per piece.
- *                rescale: a warp per site. transpose: 256 threads per tile of 64 x 64, 5 KiB of
- *                shared memory.
+ * Launch shape   Blocks of 256 threads, shared out as params.cuh says. param_amax: a thread per 4
+ *                pieces of 8 elements, about 512 blocks. For formats with blocks: a thread per
+ *                piece, then a thread per 8 columns of a block of rows, about 2048 blocks; for
+ *                parts that cut pieces a thread per block of a row, then of a column.
+ *                param_quantize: one per magnitude, then one per piece. rescale: a warp per site.
  * Per call       s: bytes per element of `in`, q: of the result, b: elements of a block
  *   op                    bytes                      instructions
  *   param_amax            count s                    a comparison per element
@@ -21,42 +21,15 @@
  *     of mxfp8            count (s + 2 q), 3 parts   the same per element and copy, 6 for scales
  *     of nvfp4            count (s + 2 q), 3 parts   some 25 per element and copy
  *   rescale               8 count length             a comparison per number
- *   transpose             2 rows cols
- * Checked with   exec_cpu_param_amax, exec_cpu_param_quantize, exec_cpu_rescale and
- *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, but any
- *                NaN will do. Divisions: see quotient_of, and settle. */
-#include "exec/cuda/kernels/narrow.cuh"
+ * Checked with   exec_cpu_param_amax, exec_cpu_param_quantize and exec_cpu_rescale, by tests/fake
+ *                and tests/gpu: equal byte for byte, but any NaN will do. Divisions: see
+ * quotient_of, and settle. */
+#include "exec/cuda/kernels/params.cuh"
 
 #include "planner/schedule/quantizers.h"
 
 namespace
 {
-
-/* A part of a parameter, and how the whole parameter is cut into blocks. */
-struct Part
-{
-  Divisor cols;
-  uint64_t first, count, block;
-  unsigned shift;      /* log2 of a block's elements */
-  uint64_t row_blocks; /* in the whole parameter; their magnitudes come before those of columns */
-};
-
-Part
-part_of (const ExecArgs *args)
-{
-  const ExecParam &param = args->param;
-  uint64_t block = param.block, row_blocks = block > 0 ? param.rows * param.cols / block : 0;
-
-  return { divisor_of (param.cols), param.first, (uint64_t)args->op->dims[0], block,
-           block == 32 ? 5u : 4u,   row_blocks };
-}
-
-/* Whether each piece of the parameter is a piece of the part, and within one row. */
-__host__ __device__ inline bool
-is_of_pieces (const Part &part)
-{
-  return part.first % PIECE == 0 && part.cols.by % PIECE == 0;
-}
 
 /* --- magnitudes --------------------------------------------------------------------------- */
 
@@ -66,11 +39,19 @@ magnitude_at (const Array &in, uint64_t at)
   return magnitude_of (read_one (in, at));
 }
 
-/* Raises *amax, which is 0 or what earlier launches found, to the largest magnitude of `in`. */
+/* Raises the magnitude of each matrix, which is 0 or what earlier launches found, to the largest of
+ * the rank's part of it. */
 __global__ void
-param_amax (uint64_t count, uint32_t *amax, Array in)
+param_amax (Params params, Shares shares, uint32_t *amax, Array in)
 {
-  raise_max (amax, largest_here (in, count));
+  Work work;
+
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  raise_max (
+      amax + magnitude_of_matrix (work.matrix),
+      largest_here (array_from (in, part.at), part.count, work.first * PIECE, work.stride * PIECE));
 }
 
 /* Raises the magnitude of a block, of which no other thread has elements. */
@@ -82,14 +63,15 @@ raise_to (const Array &amax, uint64_t at, uint32_t word)
 }
 
 /* A thread per piece; the threads of one block of elements are neighbours. */
-__global__ void
-param_amax_pieces (Part part, Array amax, Array in)
+__device__ inline void
+amax_of_pieces (const Part &part, const Work &work, const Array &amax, const Array &in)
 {
   uint64_t from = part.first >> part.shift << part.shift, end = part.first + part.count;
+  uint64_t lane = work.first % blockDim.x, stride = work.stride * PIECE;
 
-  for (uint64_t begin = from; begin < end; begin += piece_stride ())
+  for (uint64_t begin = from + (work.first - lane) * PIECE; begin < end; begin += stride)
     {
-      uint64_t e = begin + first_piece ();
+      uint64_t e = begin + lane * PIECE;
       bool is_in = e >= part.first && e < end;
       uint32_t max = is_in ? largest_of_piece (read (in, e - part.first, piece_of (e, end))) : 0;
 
@@ -136,14 +118,14 @@ largest_of_columns (const Part &part, const Array &in, uint64_t begin, uint32_t 
 }
 
 /* A thread per eight columns of a block of rows. */
-__global__ void
-param_amax_strips (Part part, Array amax, Array in)
+__device__ inline void
+amax_of_strips (const Part &part, const Work &work, const Array &amax, const Array &in)
 {
   uint64_t end = part.first + part.count, height = part.block * part.cols.by;
   uint64_t from = part.first / height, across = part.cols.by / PIECE;
   uint64_t strips = ((end - 1) / height - from + 1) * across;
 
-  for (uint64_t strip = first_x (); strip < strips; strip += stride_x ())
+  for (uint64_t strip = work.first; strip < strips; strip += work.stride)
     {
       uint64_t block = from + strip / across, col = strip % across * PIECE;
       uint32_t largest[PIECE] = {};
@@ -157,12 +139,12 @@ param_amax_strips (Part part, Array amax, Array in)
 }
 
 /* A thread per block of a row, for parts that cut pieces. */
-__global__ void
-param_amax_rows (Part part, Array amax, Array in)
+__device__ inline void
+amax_of_rows (const Part &part, const Work &work, const Array &amax, const Array &in)
 {
   uint64_t from = part.first / part.block, end = part.first + part.count;
 
-  for (uint64_t b = from + first_x (); b * part.block < end; b += stride_x ())
+  for (uint64_t b = from + work.first; b * part.block < end; b += work.stride)
     {
       uint64_t begin = b * part.block, stop = at_most (begin + part.block, end);
       uint32_t max = 0;
@@ -175,13 +157,13 @@ param_amax_rows (Part part, Array amax, Array in)
 
 /* A thread per block of a column, for parts that cut pieces. Neighbouring threads have neighbouring
  * columns. */
-__global__ void
-param_amax_columns (Part part, Array amax, Array in)
+__device__ inline void
+amax_of_columns (const Part &part, const Work &work, const Array &amax, const Array &in)
 {
   uint64_t end = part.first + part.count, height = part.block * part.cols.by;
   uint64_t from = part.first / height * part.cols.by; /* the first block that may have an element */
 
-  for (uint64_t b = from + first_x (); b / part.cols.by * height < end; b += stride_x ())
+  for (uint64_t b = from + work.first; b / part.cols.by * height < end; b += work.stride)
     {
       uint64_t begin = b / part.cols.by * height + b % part.cols.by;
       uint32_t max = 0;
@@ -194,6 +176,38 @@ param_amax_columns (Part part, Array amax, Array in)
     }
 }
 
+/* Magnitudes of blocks along rows. */
+__global__ void
+param_amax_rows (Params params, Shares shares, Array amax, Array in)
+{
+  Work work;
+
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  Array own = array_from (amax, magnitude_of_matrix (work.matrix)), of = array_from (in, part.at);
+  if (is_of_pieces (part))
+    amax_of_pieces (part, work, own, of);
+  else
+    amax_of_rows (part, work, own, of);
+}
+
+/* Magnitudes of blocks along columns. */
+__global__ void
+param_amax_columns (Params params, Shares shares, Array amax, Array in)
+{
+  Work work;
+
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  Array own = array_from (amax, magnitude_of_matrix (work.matrix)), of = array_from (in, part.at);
+  if (is_of_pieces (part))
+    amax_of_strips (part, work, own, of);
+  else
+    amax_of_columns (part, work, own, of);
+}
+
 /* --- one scale for all -------------------------------------------------------------------- */
 
 __device__ inline float
@@ -202,44 +216,67 @@ tensor_scale (float max, double limit)
   return max == 0 ? 1.0f : (float)((double)max / limit);
 }
 
+/* The first block also sets the scales of all matrices, of which the rank may have nothing. */
 __global__ void
-param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Array amax, Array in)
+param_quantize (Params params, Shares shares, uint8_t *out, PlanDtype dtype, Array amax, Array in)
 {
   Narrow format = narrow_of (dtype);
-  float own = tensor_scale (read_one (amax, 0), dtype == PLAN_DTYPE_E4M3 ? 448.0 : 57344.0);
-  Scaling by = quotient_by_float (own);
+  double limit = dtype == PLAN_DTYPE_E4M3 ? 448.0 : 57344.0;
+  uint64_t matrices = blockIdx.x == 0 ? n_matrices (params) : 0;
+  Work work;
 
-  if (first_x () == 0)
-    *scale = own;
-  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+  for (uint64_t i = threadIdx.x; i < matrices; i += blockDim.x)
     {
-      unsigned n = piece_of (at, count);
+      Matrix matrix = matrix_at (params, i);
 
-      store_codes (out + at, to_codes (format, scaled_any (read (in, at, n), by)), n);
+      matrix.of.scale[matrix.number]
+          = tensor_scale (read_one (amax, magnitude_of_matrix (matrix)), limit);
+    }
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  Scaling by = quotient_by_float (
+      tensor_scale (read_one (amax, magnitude_of_matrix (work.matrix)), limit));
+  Array of = array_from (in, part.at);
+  for (uint64_t at = work.first * PIECE; at < part.count; at += work.stride * PIECE)
+    {
+      unsigned n = piece_of (at, part.count);
+
+      store_codes (out + part.at + at, to_codes (format, scaled_any (read (of, at, n), by)), n);
     }
 }
 
-/* Quantises by a scale that is known before. */
+/* Quantises by scales that are known before. */
 __global__ void
-param_quantize_given (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Site site,
+param_quantize_given (Params params, Shares shares, uint8_t *out, PlanDtype dtype, Site site,
                       Array in)
 {
   Narrow format = narrow_of (dtype);
-  float given = *site.scale;
+  uint64_t matrices = blockIdx.x == 0 ? n_matrices (params) : 0;
   uint32_t own = 0;
+  Work work;
 
-  if (first_x () == 0)
-    *scale = 1.0f / given;
-  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+  for (uint64_t i = threadIdx.x; i < matrices; i += blockDim.x)
     {
-      unsigned n = piece_of (at, count);
-      Piece piece = read (in, at, n);
+      Matrix matrix = matrix_at (params, i);
+
+      matrix.of.scale[matrix.number] = 1.0f / site.scale[matrix.of.site];
+    }
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  float given = site.scale[work.matrix.of.site];
+  Array of = array_from (in, part.at);
+  for (uint64_t at = work.first * PIECE; at < part.count; at += work.stride * PIECE)
+    {
+      unsigned n = piece_of (at, part.count);
+      Piece piece = read (of, at, n);
 
       own = larger (own, largest_of_piece (piece));
-      store_codes (out + at, site_codes (format, piece, given), n);
+      store_codes (out + part.at + at, site_codes (format, piece, given), n);
     }
   if (site.amax != NULL)
-    raise_max (site.amax, own);
+    raise_max (site.amax + work.matrix.of.site, own);
 }
 
 /* A warp per site. The newest magnitude becomes the first of the history, the oldest is dropped,
@@ -279,21 +316,61 @@ rescale (uint64_t count, uint64_t length, float *scales, float *history, float *
 
 /* --- scales of blocks --------------------------------------------------------------------- */
 
-/* Turns the largest of all magnitudes, which is in *scale, into a scale. Launched with one
- * thread. */
+/* The scale of a matrix in nvfp4 begins as 0, becomes the largest of its magnitudes and then the
+ * scale of that. */
 __global__ void
-param_unit (float *scale)
+param_units_begin (Params params)
 {
-  *scale = tensor_scale (*scale, 6.0 * 448.0);
+  for (uint64_t i = first_x (); i < n_matrices (params); i += stride_x ())
+    {
+      Matrix matrix = matrix_at (params, i);
+
+      matrix.of.scale[matrix.number] = 0;
+    }
 }
 
-/* The scales of blocks of rows and of columns: their unit, and where they lie. */
+__global__ void
+param_units_raise (Params params, Shares shares, Array amax)
+{
+  Work work;
+
+  if (!find_work (params, shares, &work))
+    return;
+  Array own = array_from (amax, magnitude_of_matrix (work.matrix));
+  raise_max ((uint32_t *)work.matrix.of.scale + work.matrix.number,
+             largest_here (own, work.matrix.of.each.by, work.first * PIECE, work.stride * PIECE));
+}
+
+__global__ void
+param_units_end (Params params)
+{
+  for (uint64_t i = first_x (); i < n_matrices (params); i += stride_x ())
+    {
+      Matrix matrix = matrix_at (params, i);
+      float *scale = matrix.of.scale + matrix.number;
+
+      *scale = tensor_scale (*scale, 6.0 * 448.0);
+    }
+}
+
+/* The scales of blocks of rows and of columns of a matrix: their unit, and where they lie. */
 struct BlockScales
 {
   uint8_t *at;
   const float *unit; /* nvfp4: the tensor's scale; mxfp8: NULL */
   ScalePlaces rows, columns;
 };
+
+__device__ inline BlockScales
+scales_of (const Params &params, const Matrix &matrix, uint8_t *scales, bool has_units)
+{
+  uint64_t rows = matrix.of.rows, cols = matrix.of.cols.by, across = cols >> params.shift;
+
+  return { scales + magnitude_of_matrix (matrix),
+           has_units ? matrix.of.scale + matrix.number : NULL,
+           places_of (rows, across << params.shift == cols ? across : 1, false),
+           places_of (cols, rows >> params.shift, true) };
+}
 
 /* The place of the scale of a block, counted over all rows, that is in row `row`. A row may not
  * consist of whole blocks. */
@@ -312,16 +389,18 @@ place_by_column (const BlockScales &scales, const Part &part, uint64_t row_block
 }
 
 __global__ void
-param_scales (uint64_t magnitudes, Part part, BlockScales scales, Array amax)
+param_scales (uint64_t magnitudes, Params params, uint8_t *out, bool has_units, Array amax)
 {
-  for (uint64_t i = first_x (); i < magnitudes; i += stride_x ())
+  for (uint64_t all = first_x (); all < magnitudes; all += stride_x ())
     {
-      double max = (double)read_one (amax, i);
+      Matrix matrix = matrix_with (params, all);
+      BlockScales scales = scales_of (params, matrix, out, has_units);
+      double max = (double)read_one (amax, all);
       unsigned code = scales.unit == NULL ? to_e8m0_up (max / 448.0)
                                           : to_narrow (narrow_of (PLAN_DTYPE_E4M3),
                                                        max / 6.0 / (double)*scales.unit);
-
-      uint64_t column = i - part.row_blocks;
+      Part part = part_of (params, matrix);
+      uint64_t i = all - magnitude_of_matrix (matrix), column = i - part.row_blocks;
 
       scales.at[i < part.row_blocks
                     ? place_by_row (scales, i, (i << part.shift) / part.cols.by)
@@ -471,154 +550,71 @@ quantize_elements (const Part &part, uint8_t *out, uint8_t *col, const Narrow &f
 }
 
 __global__ void
-param_quantize_blocks (Part part, uint8_t *out, uint8_t *col, PlanDtype dtype, BlockScales scales,
-                       Array in)
+param_quantize_blocks (Params params, Shares shares, uint8_t *out, uint8_t *col, PlanDtype dtype,
+                       uint8_t *all_scales, Array in)
 {
   Narrow format = narrow_of (dtype);
+  Work work;
 
-  for (uint64_t at = first_piece (); at < part.count; at += piece_stride ())
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  BlockScales scales = scales_of (params, work.matrix, all_scales, is_e2m1 (format));
+  Array of = array_from (in, part.at);
+  uint64_t byte = is_e2m1 (format) ? part.at / 2 : part.at;
+  for (uint64_t at = work.first * PIECE; at < part.count; at += work.stride * PIECE)
     {
       unsigned n = piece_of (at, part.count);
-      Piece piece = read (in, at, n);
+      Piece piece = read (of, at, n);
       Quotient element = divide (part.first + at, part.cols);
       PartPlace place = { at, part.first + at, element.whole, element.rest };
 
       if (n == PIECE && is_of_pieces (part))
-        quantize_piece (part, out, col, format, scales, place, piece);
+        quantize_piece (part, out + byte, col + byte, format, scales, place, piece);
       else
-        quantize_elements (part, out, col, format, scales, place, piece, n);
+        quantize_elements (part, out + byte, col + byte, format, scales, place, piece, n);
     }
+}
+
+/* Items of work on a matrix of which the rank has so many elements. */
+uint64_t
+items_of_pieces (const Matrices &, uint64_t elements)
+{
+  return pieces_of (elements) + 1;
 }
 
 int
-quantize_blocks (const ExecArgs *args, const Part &part, Array in, Array amax, void *stream)
+find_units (const Params &params, Array amax, void *stream)
 {
-  uint64_t magnitudes = (uint64_t)args->op->dims[1], rows = args->param.rows, cols = part.cols.by;
-  PlanDtype dtype = args->dtype[0];
-  uint8_t *out = (uint8_t *)args->ptr[0], *col = (uint8_t *)args->ptr[1];
-  float *unit = dtype == PLAN_DTYPE_E2M1 ? args->scale[0] : NULL;
-  BlockScales scales = { (uint8_t *)args->ptr[4], unit,
-                         places_of (rows, cols % part.block == 0 ? cols / part.block : 1, false),
-                         places_of (cols, rows / part.block, true) };
-  int code = 0;
+  Shares shares = shares_of_magnitudes (params, LARGEST_BLOCKS);
+  int code = EXEC_CUDA_LAUNCH (param_units_begin, shape_of_blocks (1, THREADS), stream, params);
 
-  if (unit != NULL)
-    {
-      uint32_t *word = (uint32_t *)unit;
-
-      code = (int)cudaMemsetAsync (unit, 0, sizeof *unit, (cudaStream_t)stream);
-      if (code == 0)
-        code = EXEC_CUDA_LAUNCH (param_amax, shape_of_largest (magnitudes), stream, magnitudes,
-                                 word, amax);
-      if (code == 0)
-        code = EXEC_CUDA_LAUNCH (param_unit, shape_of_blocks (1, 1), stream, unit);
-    }
   if (code == 0)
-    code = EXEC_CUDA_LAUNCH (param_scales, shape_of_items (magnitudes), stream, magnitudes, part,
-                             scales, amax);
-  if (code == 0 && part.count > 0)
-    code = EXEC_CUDA_LAUNCH (param_quantize_blocks, shape_of_pieces (part.count), stream, part, out,
-                             col, dtype, scales, in);
+    code = EXEC_CUDA_LAUNCH (param_units_raise, shape_of_shares (shares), stream, params, shares,
+                             amax);
+  return code != 0
+             ? code
+             : EXEC_CUDA_LAUNCH (param_units_end, shape_of_blocks (1, THREADS), stream, params);
+}
+
+int
+quantize_blocks (const ExecArgs *args, const Params &params, Array in, Array amax, void *stream)
+{
+  uint64_t magnitudes = (uint64_t)args->op->dims[1];
+  PlanDtype dtype = args->dtype[0];
+  bool has_units = dtype == PLAN_DTYPE_E2M1;
+  uint8_t *out = (uint8_t *)args->ptr[0], *col = (uint8_t *)args->ptr[1];
+  uint8_t *scales = (uint8_t *)args->ptr[4];
+  Shares shares = shares_of (params, MAX_BLOCKS, items_of_pieces);
+  int code = has_units ? find_units (params, amax, stream) : 0;
+
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (param_scales, shape_of_items (magnitudes), stream, magnitudes, params,
+                             scales, has_units, amax);
+  if (code == 0 && params.count > 0)
+    code = EXEC_CUDA_LAUNCH (param_quantize_blocks, shape_of_shares (shares), stream, params,
+                             shares, out, col, dtype, scales, in);
   return code;
-}
-
-/* --- transposes --------------------------------------------------------------------------- */
-
-enum : unsigned
-{
-  TRANSPOSE_TILE = 64
-};
-
-struct TransposeTile
-{
-  uint32_t at[TRANSPOSE_TILE][TRANSPOSE_TILE / 4 + 1]; /* one more against bank conflicts */
-};
-
-/* A matrix of bytes to transpose. `is_wide`: rows and columns consist of whole pieces of 16 bytes,
- * in memory that begins on 16 bytes. */
-struct Transpose
-{
-  uint64_t rows, cols;
-  uint8_t *out;
-  const uint8_t *in;
-  bool is_wide;
-};
-
-enum : unsigned
-{
-  TRANSPOSE_PIECE = sizeof (Quad),
-  TRANSPOSE_PIECES = TRANSPOSE_TILE / TRANSPOSE_PIECE /* pieces of a row of a tile */
-};
-
-__device__ inline TransposeTile &
-transpose_tile ()
-{
-  __shared__ TransposeTile shared;
-
-  return shared;
-}
-
-/* Transposes a tile byte by byte. Neighbouring threads read, and write, neighbouring bytes. */
-__device__ inline void
-transpose_bytes (const Transpose &matrix, uint64_t r, uint64_t c)
-{
-  TransposeTile &tile = transpose_tile ();
-
-  for (unsigned i = threadIdx.x; i < TRANSPOSE_TILE * TRANSPOSE_TILE; i += THREADS)
-    if (r + i / TRANSPOSE_TILE < matrix.rows && c + i % TRANSPOSE_TILE < matrix.cols)
-      ((uint8_t *)tile.at[i / TRANSPOSE_TILE])[i % TRANSPOSE_TILE]
-          = matrix.in[(r + i / TRANSPOSE_TILE) * matrix.cols + c + i % TRANSPOSE_TILE];
-  __syncthreads ();
-  for (unsigned i = threadIdx.x; i < TRANSPOSE_TILE * TRANSPOSE_TILE; i += THREADS)
-    if (c + i / TRANSPOSE_TILE < matrix.cols && r + i % TRANSPOSE_TILE < matrix.rows)
-      matrix.out[(c + i / TRANSPOSE_TILE) * matrix.rows + r + i % TRANSPOSE_TILE]
-          = ((const uint8_t *)tile.at[i % TRANSPOSE_TILE])[i / TRANSPOSE_TILE];
-}
-
-/* Transposes a tile: a thread reads a piece of a row and writes a piece of a column. The lanes of a
- * warp have two pieces of each of 16 columns, so they write whole sectors of memory and read shared
- * memory without bank conflicts. */
-__device__ inline void
-transpose_pieces (const Transpose &matrix, uint64_t r, uint64_t c)
-{
-  TransposeTile &tile = transpose_tile ();
-  unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  unsigned row = threadIdx.x / TRANSPOSE_PIECES,
-           from = threadIdx.x % TRANSPOSE_PIECES * TRANSPOSE_PIECE;
-  unsigned col = warp % 4 * 16 + lane / 2, to = (warp / 4 * 2 + lane % 2) * TRANSPOSE_PIECE;
-  Quad transposed = {};
-
-  if (r + row < matrix.rows && c + from < matrix.cols)
-    {
-      Quad quad = *(const Quad *)(matrix.in + (r + row) * matrix.cols + c + from);
-
-      for (unsigned i = 0; i < 4; i++)
-        tile.at[row][from / 4 + i] = quad.word[i];
-    }
-  __syncthreads ();
-  if (c + col >= matrix.cols || r + to >= matrix.rows)
-    return;
-  for (unsigned i = 0; i < TRANSPOSE_PIECE; i++)
-    transposed.word[i / 4] |= (uint32_t)((const uint8_t *)tile.at[to + i])[col] << i % 4 * 8;
-  *(Quad *)(matrix.out + (c + col) * matrix.rows + r + to) = transposed;
-}
-
-__global__ void
-__launch_bounds__ (THREADS) transpose (Transpose matrix, float *out_scale, const float *in_scale)
-{
-  uint64_t across = (matrix.cols + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
-  uint64_t tiles = (matrix.rows + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE * across;
-
-  if (first_x () == 0 && out_scale != NULL && in_scale != NULL)
-    *out_scale = *in_scale;
-  for (uint64_t t = blockIdx.x; t < tiles; t += gridDim.x)
-    {
-      __syncthreads (); /* the last tile has been written */
-      if (matrix.is_wide)
-        transpose_pieces (matrix, t / across * TRANSPOSE_TILE, t % across * TRANSPOSE_TILE);
-      else
-        transpose_bytes (matrix, t / across * TRANSPOSE_TILE, t % across * TRANSPOSE_TILE);
-    }
 }
 
 /* --- one factor --------------------------------------------------------------------------- */
@@ -632,41 +628,50 @@ multiply_scales (const float *a, const float *b, float addend, float *out)
 
 }
 
+/* Of blocks along columns a thread has eight columns, or one where pieces are cut. */
+uint64_t
+items_of_columns (const Matrices &of, uint64_t elements)
+{
+  return elements / MX_BLOCK + 2 * of.cols.by;
+}
+
 extern "C" int
 exec_cuda_param_amax (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Array amax = operands.array (0), in = operands.array (1);
-  Part part = part_of (args);
-  uint64_t count = part.count;
-  uint32_t *word = (uint32_t *)args->ptr[0];
+  Params params = params_of (args);
+  uint32_t *words = (uint32_t *)args->ptr[0];
   int code = operands.code;
 
-  if (part.block == SQUARE_SIDE)
+  if (params.block == SQUARE_SIDE)
     return exec_cuda_param_amax_squares (args, stream);
-  if (part.block == 0 && args->dtype[0] != PLAN_DTYPE_FP32)
+  if (params.block == 0 && args->dtype[0] != PLAN_DTYPE_FP32)
     return (int)cudaErrorInvalidValue;
-  if (code != 0 || count == 0)
+  if (code != 0 || params.count == 0)
     return code;
-  if (part.block == 0)
-    return EXEC_CUDA_LAUNCH (param_amax, shape_of_largest (count), stream, count, word, in);
-  if (is_of_pieces (part))
-    {
-      uint64_t strips = (count / (part.block * part.cols.by) + 2) * (part.cols.by / PIECE);
+  Shares shares = shares_of (
+      params, params.block == 0 ? (uint64_t)LARGEST_BLOCKS : (uint64_t)MAX_BLOCKS, items_of_pieces);
+  if (params.block == 0)
+    return EXEC_CUDA_LAUNCH (param_amax, shape_of_shares (shares), stream, params, shares, words,
+                             in);
+  code = EXEC_CUDA_LAUNCH (param_amax_rows, shape_of_shares (shares), stream, params, shares, amax,
+                           in);
+  shares = shares_of (params, MAX_BLOCKS, items_of_columns);
+  return code != 0 ? code
+                   : EXEC_CUDA_LAUNCH (param_amax_columns, shape_of_shares (shares), stream, params,
+                                       shares, amax, in);
+}
 
-      code = EXEC_CUDA_LAUNCH (param_amax_pieces, shape_of_pieces (count + part.block), stream,
-                               part, amax, in);
-      return code != 0 ? code
-                       : EXEC_CUDA_LAUNCH (param_amax_strips, shape_of_items (strips), stream, part,
-                                           amax, in);
-    }
-  code = EXEC_CUDA_LAUNCH (param_amax_rows, shape_of_items (count / part.block + 2), stream, part,
-                           amax, in);
-  if (code == 0)
-    code = EXEC_CUDA_LAUNCH (param_amax_columns,
-                             shape_of_items (count / part.block + 2 * part.cols.by), stream, part,
-                             amax, in);
-  return code;
+/* Whether each matrix, and the rank's part, begins and ends between two bytes of e2m1. */
+static bool
+are_even (const Params &params)
+{
+  bool are = params.from % 2 == 0 && params.count % 2 == 0;
+
+  for (unsigned i = 0; i < params.n; i++)
+    are = are && params.of[i].at % 2 == 0 && params.of[i].rows * params.of[i].cols.by % 2 == 0;
+  return are;
 }
 
 /* A part in e2m1 must begin and end between two bytes. */
@@ -675,29 +680,28 @@ exec_cuda_param_quantize (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Array in = operands.array (2), amax = operands.array (3);
-  Part part = part_of (args);
+  Params params = params_of (args);
   PlanDtype dtype = args->dtype[0];
   uint8_t *out = (uint8_t *)args->ptr[0];
-  float *scale = args->scale[0];
-  uint64_t count = part.count;
   Site site = site_of (args, 5);
   bool has_pairs = dtype == PLAN_DTYPE_E2M1;
 
-  if (part.block == SQUARE_SIDE)
+  if (params.block == SQUARE_SIDE)
     return exec_cuda_param_quantize_squares (args, stream);
   if (operands.code != 0)
     return operands.code;
   if ((!has_pairs && dtype != PLAN_DTYPE_E5M2 && dtype != PLAN_DTYPE_E4M3)
-      || (has_pairs && (count % 2 != 0 || part.first % 2 != 0))
-      || (part.block != 0 && part.block != NV_BLOCK && part.block != MX_BLOCK))
+      || (has_pairs && !are_even (params))
+      || (params.block != 0 && params.block != NV_BLOCK && params.block != MX_BLOCK))
     return (int)cudaErrorInvalidValue;
-  if (part.block > 0)
-    return quantize_blocks (args, part, in, amax, stream);
+  if (params.block > 0)
+    return quantize_blocks (args, params, in, amax, stream);
+  Shares shares = shares_of (params, MAX_BLOCKS, items_of_pieces);
   if (site.scale != NULL)
-    return EXEC_CUDA_LAUNCH (param_quantize_given, shape_of_pieces (count), stream, count, out,
-                             dtype, scale, site, in);
-  return EXEC_CUDA_LAUNCH (param_quantize, shape_of_pieces (count), stream, count, out, dtype,
-                           scale, amax, in);
+    return EXEC_CUDA_LAUNCH (param_quantize_given, shape_of_shares (shares), stream, params, shares,
+                             out, dtype, site, in);
+  return EXEC_CUDA_LAUNCH (param_quantize, shape_of_shares (shares), stream, params, shares, out,
+                           dtype, amax, in);
 }
 
 extern "C" int
@@ -711,34 +715,6 @@ exec_cuda_rescale (const ExecArgs *args, void *stream)
     return operands.code;
   return EXEC_CUDA_LAUNCH (rescale, shape_of_blocks (count, WARP), stream, count, length, scales,
                            history, amax);
-}
-
-extern "C" int
-exec_cuda_transpose (const ExecArgs *args, void *stream)
-{
-  uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
-  uint64_t tiles = (rows + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE
-                   * ((cols + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE);
-  uint8_t *out = (uint8_t *)args->ptr[0];
-  const uint8_t *in = (const uint8_t *)args->ptr[1];
-  float *out_scale = args->scale[0];
-  const float *in_scale = args->scale[1];
-
-  bool has_squares = args->dtype[0] == PLAN_DTYPE_FP8_128X128;
-  PlanDtype from = args->blocks[1].scales != NULL ? args->blocks[1].format : args->dtype[1];
-
-  if ((!has_squares && block_of (args->dtype[0]) != 1) || from != args->dtype[0]
-      || (has_squares && (rows % SQUARE_SIDE != 0 || cols % SQUARE_SIDE != 0)))
-    return (int)cudaErrorInvalidValue;
-  int code = has_squares ? exec_cuda_transpose_squares (args, stream) : 0;
-  if (code != 0)
-    return code;
-
-  bool is_wide = is_aligned (in) && is_aligned (out) && rows % TRANSPOSE_PIECE == 0
-                 && cols % TRANSPOSE_PIECE == 0;
-  Transpose matrix = { rows, cols, out, in, is_wide };
-  return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, matrix,
-                           has_squares ? NULL : out_scale, in_scale);
 }
 
 extern "C" int

@@ -6,8 +6,9 @@
  *
  * Launch shape   quantize_128: 256 threads per square of 128 x 128, at most 2048 blocks; 25 KiB of
  *                shared memory; each thread holds 8 rows of 8 elements, as in amax_whole_squares.
- *                amax_squares, for parts that do not begin at a multiple of 8 elements, and
- *                quantize_squares: a thread per piece, 256 a block, at most 2048 blocks.
+ *                amax_squares, of parts that do not begin at a multiple of 8 elements, and
+ *                quantize_squares: a thread per piece, 256 a block, about 2048 blocks, shared out
+ *                among all parameters of a unit as params.cuh says.
  *                scale_squares, transpose_squares: one per scale.
  * Per call       s: bytes per element of `in`, q = 1 + 1 / 32; n elements
  *   op                    bytes                    instructions
@@ -22,6 +23,7 @@
  *                NaN will do. Scales are powers of two: a product with an inverse is the CPU's
  *                quotient.
  */
+#include "exec/cuda/kernels/params.cuh"
 #include "exec/cuda/kernels/patch.cuh"
 
 namespace
@@ -235,12 +237,6 @@ __launch_bounds__ (THREADS, 2)
 
 /* --- parts of parameters ------------------------------------------------------------------ */
 
-struct SquarePart
-{
-  uint64_t first, count;
-  Divisor cols; /* of the parameter */
-};
-
 /* The row and column of an element of the parameter. */
 struct SquarePlace
 {
@@ -248,7 +244,7 @@ struct SquarePlace
 };
 
 __device__ inline SquarePlace
-place_in (const SquarePart &part, uint64_t element)
+place_in (const Part &part, uint64_t element)
 {
   Quotient place = divide (element, part.cols);
 
@@ -256,7 +252,7 @@ place_in (const SquarePart &part, uint64_t element)
 }
 
 __device__ inline void
-advance (const SquarePart &part, SquarePlace &place)
+advance (const Part &part, SquarePlace &place)
 {
   if (++place.col < part.cols.by)
     return;
@@ -266,13 +262,13 @@ advance (const SquarePart &part, SquarePlace &place)
 
 /* Whether n elements of a part that follow each other are in one row and one square. */
 __device__ inline bool
-are_together (const SquarePart &part, const SquarePlace &place, unsigned n)
+are_together (const Part &part, const SquarePlace &place, unsigned n)
 {
   return place.col + n <= part.cols.by && place.col % SQUARE_SIDE + n <= SQUARE_SIDE;
 }
 
 __device__ inline uint64_t
-square_at (const SquarePart &part, const SquarePlace &place)
+square_at (const Part &part, const SquarePlace &place)
 {
   return place.row / SQUARE_SIDE * squares_apart (part.cols.by) + place.col / SQUARE_SIDE;
 }
@@ -304,7 +300,7 @@ raise_together (uint32_t *amax, uint64_t square, uint32_t max)
  * c). For parts that begin at a multiple of 8 elements, of parameters with rows of a multiple of 8:
  * no piece of a square is cut by the part's beginning. */
 __device__ inline uint32_t
-largest_in_square (const SquarePart &part, const Array &in, uint64_t r, uint64_t c)
+largest_in_square (const Part &part, const Array &in, uint64_t r, uint64_t c)
 {
   uint64_t end = part.first + part.count;
   PatchPlace place = patch_place (r, c);
@@ -328,7 +324,7 @@ struct SquaresMet
 };
 
 __host__ __device__ inline SquaresMet
-squares_met (const SquarePart &part)
+squares_met (const Part &part)
 {
   uint64_t height = part.cols.by * SQUARE_SIDE, from = part.first / height;
 
@@ -337,12 +333,13 @@ squares_met (const SquarePart &part)
 }
 
 /* A block per square, for the parts that largest_in_square reads. */
-__global__ void
-__launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *amax, Array in)
+__device__ inline void
+amax_whole_squares (const Part &part, const Work &work, uint32_t *amax, const Array &in)
 {
   SquaresMet met = squares_met (part);
 
-  for (uint64_t square = blockIdx.x; square < met.rows * met.across; square += gridDim.x)
+  for (uint64_t square = work.first / blockDim.x; square < met.rows * met.across;
+       square += work.stride / blockDim.x)
     {
       uint64_t row = met.first_row + square / met.across, col = square % met.across;
       uint32_t max = largest_in_square (part, in, row * SQUARE_SIDE, col * SQUARE_SIDE);
@@ -352,14 +349,14 @@ __launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *am
 }
 
 /* A thread per piece of the part, for all other parts: pieces may cross rows and squares. */
-__global__ void
-amax_squares (SquarePart part, uint32_t *amax, Array in)
+__device__ inline void
+amax_cut_squares (const Part &part, const Work &work, uint32_t *amax, const Array &in)
 {
-  uint64_t rounds = (part.count + piece_stride () - 1) / piece_stride ();
+  uint64_t stride = work.stride * PIECE, rounds = (part.count + stride - 1) / stride;
 
   for (uint64_t round = 0; round < rounds; round++)
     {
-      uint64_t at = first_piece () + round * piece_stride ();
+      uint64_t at = work.first * PIECE + round * stride;
       unsigned n = at < part.count ? piece_of (at, part.count) : 0;
       Piece piece = n > 0 ? read (in, at, n) : Piece{};
       SquarePlace place = place_in (part, part.first + (n > 0 ? at : 0));
@@ -382,6 +379,21 @@ amax_squares (SquarePart part, uint32_t *amax, Array in)
 }
 
 __global__ void
+__launch_bounds__ (THREADS, 2) amax_squares (Params params, Shares shares, uint32_t *amax, Array in)
+{
+  Work work;
+
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  uint32_t *own = amax + magnitude_of_matrix (work.matrix);
+  if (is_of_pieces (part))
+    amax_whole_squares (part, work, own, array_from (in, part.at));
+  else
+    amax_cut_squares (part, work, own, array_from (in, part.at));
+}
+
+__global__ void
 scale_squares (uint64_t count, float *scales, const uint32_t *amax)
 {
   for (uint64_t i = first_x (); i < count; i += stride_x ())
@@ -389,12 +401,19 @@ scale_squares (uint64_t count, float *scales, const uint32_t *amax)
 }
 
 __global__ void
-quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
+quantize_squares (Params params, Shares shares, uint8_t *out, const float *all_scales, Array in)
 {
-  for (uint64_t at = first_piece (); at < part.count; at += piece_stride ())
+  Work work;
+
+  if (!find_work (params, shares, &work))
+    return;
+  Part part = part_of (params, work.matrix);
+  const float *scales = all_scales + magnitude_of_matrix (work.matrix);
+  Array of = array_from (in, part.at);
+  for (uint64_t at = work.first * PIECE; at < part.count; at += work.stride * PIECE)
     {
       unsigned n = piece_of (at, part.count);
-      Piece piece = read (in, at, n);
+      Piece piece = read (of, at, n);
 
       SquarePlace place = place_in (part, part.first + at);
       float inverse = inverse_of_power (scales[square_at (part, place)]);
@@ -409,7 +428,7 @@ quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
               }
           inverse = 1.0f;
         }
-      store_codes (out + at, square_codes (piece, inverse), n);
+      store_codes (out + part.at + at, square_codes (piece, inverse), n);
     }
 }
 
@@ -423,10 +442,21 @@ transpose_squares (uint64_t rows, uint64_t cols, float *out, const float *in)
     out[i] = i % to < rows / SQUARE_SIDE ? in[i % to * from + i / to] : 1.0f;
 }
 
-SquarePart
-square_part (const ExecArgs *args, uint64_t count)
+/* A thread per piece; for squares that are read whole, as many blocks as there are squares, of
+ * which the part may cut those at its ends. */
+uint64_t
+items_of_squares (const Matrices &of, uint64_t elements)
 {
-  return { args->param.first, count, divisor_of (args->param.cols) };
+  uint64_t squares = of.cols.by * SQUARE_SIDE, rows = elements / squares + 2;
+  uint64_t across = (of.cols.by + SQUARE_SIDE - 1) / SQUARE_SIDE;
+
+  return of.cols.by % PIECE == 0 ? rows * across * THREADS : pieces_of (elements);
+}
+
+uint64_t
+items_of_square_pieces (const Matrices &, uint64_t elements)
+{
+  return pieces_of (elements);
 }
 
 SquareTarget
@@ -462,19 +492,14 @@ exec_cuda_param_amax_squares (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Array in = operands.array (1);
-  SquarePart part = square_part (args, operands.dim (0));
+  Params params = params_of (args);
+  Shares shares = shares_of (params, MAX_BLOCKS, items_of_squares);
   uint32_t *amax = (uint32_t *)operands.floats (0);
 
-  if (operands.code != 0 || part.count == 0)
+  if (operands.code != 0 || params.count == 0)
     return operands.code;
-  if (part.first % PIECE == 0 && part.cols.by % PIECE == 0)
-    {
-      SquaresMet met = squares_met (part);
-
-      return EXEC_CUDA_LAUNCH (amax_whole_squares, shape_of_blocks (met.rows * met.across, THREADS),
-                               stream, part, amax, in);
-    }
-  return EXEC_CUDA_LAUNCH (amax_squares, shape_of_pieces (part.count), stream, part, amax, in);
+  return EXEC_CUDA_LAUNCH (amax_squares, shape_of_shares (shares), stream, params, shares, amax,
+                           in);
 }
 
 extern "C" int
@@ -485,16 +510,17 @@ exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream)
   Array in = operands.array (2);
   const uint32_t *amax = (const uint32_t *)operands.floats (3);
   float *scales = operands.floats (4);
-  SquarePart part = square_part (args, operands.dim (0));
+  Params params = params_of (args);
+  Shares shares = shares_of (params, MAX_BLOCKS, items_of_square_pieces);
   uint8_t *out = (uint8_t *)args->ptr[0];
   int code = operands.code;
 
   if (code != 0 || args->dtype[0] != PLAN_DTYPE_E4M3 || args->ptr[1] != NULL)
     return (int)cudaErrorInvalidValue;
   code = EXEC_CUDA_LAUNCH (scale_squares, shape_of_items (squares), stream, squares, scales, amax);
-  if (code == 0 && part.count > 0)
-    code = EXEC_CUDA_LAUNCH (quantize_squares, shape_of_pieces (part.count), stream, part, out,
-                             scales, in);
+  if (code == 0 && params.count > 0)
+    code = EXEC_CUDA_LAUNCH (quantize_squares, shape_of_shares (shares), stream, params, shares,
+                             out, scales, in);
   return code;
 }
 

@@ -2,11 +2,13 @@
 /* Converts to and from the formats with scales of exec/cpu/kernels-cpu-quantize.c: e4m3 and e5m2
  * with one scale per tensor, mxfp8 and nvfp4 with a scale per block along a row. A matrix is read
  * once for both its copy and its transposed copy, which is for products over the other dimension.
+ * Also here: transposes of bytes.
  *
  * Launch shape   largest: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks; one
  *                thread then makes the scale of that. quantize: 256 threads per square of 128 x
  *                128, at most 2048 blocks; 24 KiB of shared memory; each thread holds 8 rows of 8
- *                elements. dequantize: a thread per piece.
+ *                elements. dequantize: a thread per piece. transpose: 256 threads per tile of 64 x
+ *                64, 5 KiB of shared memory.
  * Per call       s: bytes per element of `in`, q: of the result with its scales; n = rows cols
  *   op                       bytes                 instructions
  *   quantize, mxfp8          n (s + q), with col   a comparison and a product in fp32 per element
@@ -22,9 +24,10 @@
  *                            element first, if
  *                            no op found it
  *   dequantize               n (q + s)             a conversion and a product per element, or two
- * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
- *                for byte, but any NaN will do. Quotients, which the CPU makes in fp64, are here in
- *                fp32, with bits that tell of a remainder: see quotient_of. */
+ *   transpose, of bytes      2 n
+ * Checked with   exec_cpu_quantize, exec_cpu_dequantize and exec_cpu_transpose, by tests/fake and
+ * tests/gpu: equal byte for byte, but any NaN will do. Quotients, which the CPU makes in fp64, are
+ * here in fp32, with bits that tell of a remainder: see quotient_of. */
 #include "exec/cuda/kernels/patch.cuh"
 
 namespace
@@ -36,7 +39,7 @@ namespace
 __global__ void
 largest (uint64_t count, uint32_t *max, Array in)
 {
-  raise_max (max, largest_here (in, count));
+  raise_max (max, largest_here (in, count, first_piece (), piece_stride ()));
 }
 
 /* One of the two copies that are made. */
@@ -400,6 +403,107 @@ dequantize (uint64_t count, Array out, const uint8_t *in, PlanDtype dtype, const
     write (out, at, piece_of (at, count), narrow_piece (in, dtype, scale, count, at));
 }
 
+/* --- transposes --------------------------------------------------------------------------- */
+
+enum : unsigned
+{
+  TRANSPOSE_TILE = 64
+};
+
+struct TransposeTile
+{
+  uint32_t at[TRANSPOSE_TILE][TRANSPOSE_TILE / 4 + 1]; /* one more against bank conflicts */
+};
+
+/* A matrix of bytes to transpose. `is_wide`: rows and columns consist of whole pieces of 16 bytes,
+ * in memory that begins on 16 bytes. */
+struct Transpose
+{
+  uint64_t rows, cols;
+  uint8_t *out;
+  const uint8_t *in;
+  bool is_wide;
+};
+
+enum : unsigned
+{
+  TRANSPOSE_PIECE = sizeof (Quad),
+  TRANSPOSE_PIECES = TRANSPOSE_TILE / TRANSPOSE_PIECE /* pieces of a row of a tile */
+};
+
+__device__ inline TransposeTile &
+transpose_tile ()
+{
+  __shared__ TransposeTile shared;
+
+  return shared;
+}
+
+/* Transposes a tile byte by byte. Neighbouring threads read, and write, neighbouring bytes. */
+__device__ inline void
+transpose_bytes (const Transpose &matrix, uint64_t r, uint64_t c)
+{
+  TransposeTile &tile = transpose_tile ();
+
+  for (unsigned i = threadIdx.x; i < TRANSPOSE_TILE * TRANSPOSE_TILE; i += THREADS)
+    if (r + i / TRANSPOSE_TILE < matrix.rows && c + i % TRANSPOSE_TILE < matrix.cols)
+      ((uint8_t *)tile.at[i / TRANSPOSE_TILE])[i % TRANSPOSE_TILE]
+          = matrix.in[(r + i / TRANSPOSE_TILE) * matrix.cols + c + i % TRANSPOSE_TILE];
+  __syncthreads ();
+  for (unsigned i = threadIdx.x; i < TRANSPOSE_TILE * TRANSPOSE_TILE; i += THREADS)
+    if (c + i / TRANSPOSE_TILE < matrix.cols && r + i % TRANSPOSE_TILE < matrix.rows)
+      matrix.out[(c + i / TRANSPOSE_TILE) * matrix.rows + r + i % TRANSPOSE_TILE]
+          = ((const uint8_t *)tile.at[i % TRANSPOSE_TILE])[i / TRANSPOSE_TILE];
+}
+
+/* Transposes a tile: a thread reads a piece of a row and writes a piece of a column. The lanes of a
+ * warp have two pieces of each of 16 columns, so they write whole sectors of memory and read shared
+ * memory without bank conflicts. */
+__device__ inline void
+transpose_pieces (const Transpose &matrix, uint64_t r, uint64_t c)
+{
+  TransposeTile &tile = transpose_tile ();
+  unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  unsigned row = threadIdx.x / TRANSPOSE_PIECES,
+           from = threadIdx.x % TRANSPOSE_PIECES * TRANSPOSE_PIECE;
+  unsigned col = warp % 4 * 16 + lane / 2, to = (warp / 4 * 2 + lane % 2) * TRANSPOSE_PIECE;
+  Quad transposed = {};
+
+  if (r + row < matrix.rows && c + from < matrix.cols)
+    {
+      Quad quad = *(const Quad *)(matrix.in + (r + row) * matrix.cols + c + from);
+
+      for (unsigned i = 0; i < 4; i++)
+        tile.at[row][from / 4 + i] = quad.word[i];
+    }
+  __syncthreads ();
+  if (c + col >= matrix.cols || r + to >= matrix.rows)
+    return;
+  for (unsigned i = 0; i < TRANSPOSE_PIECE; i++)
+    transposed.word[i / 4] |= (uint32_t)((const uint8_t *)tile.at[to + i])[col] << i % 4 * 8;
+  *(Quad *)(matrix.out + (c + col) * matrix.rows + r + to) = transposed;
+}
+
+__global__ void
+__launch_bounds__ (THREADS) transpose (Transpose matrix, float *out_scale, const float *in_scale)
+{
+  uint64_t across = (matrix.cols + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
+  uint64_t tiles = (matrix.rows + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE * across;
+
+  if (first_x () == 0 && out_scale != NULL && in_scale != NULL)
+    *out_scale = *in_scale;
+  for (uint64_t t = blockIdx.x; t < tiles; t += gridDim.x)
+    {
+      __syncthreads (); /* the last tile has been written */
+      if (matrix.is_wide)
+        transpose_pieces (matrix, t / across * TRANSPOSE_TILE, t % across * TRANSPOSE_TILE);
+      else
+        transpose_bytes (matrix, t / across * TRANSPOSE_TILE, t % across * TRANSPOSE_TILE);
+    }
+}
+
+/* --- launches ----------------------------------------------------------------------------- */
+
 Target
 target_of (const ExecArgs *args, int i, uint64_t rows, uint64_t cols)
 {
@@ -482,4 +586,32 @@ exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint
     return (int)cudaErrorInvalidValue;
   return EXEC_CUDA_LAUNCH (dequantize, shape_of_pieces (count), stream, count, to, from, dtype,
                            scale);
+}
+
+extern "C" int
+exec_cuda_transpose (const ExecArgs *args, void *stream)
+{
+  uint64_t rows = (uint64_t)args->op->dims[0], cols = (uint64_t)args->op->dims[1];
+  uint64_t tiles = (rows + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE
+                   * ((cols + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE);
+  uint8_t *out = (uint8_t *)args->ptr[0];
+  const uint8_t *in = (const uint8_t *)args->ptr[1];
+  float *out_scale = args->scale[0];
+  const float *in_scale = args->scale[1];
+
+  bool has_squares = args->dtype[0] == PLAN_DTYPE_FP8_128X128;
+  PlanDtype from = args->blocks[1].scales != NULL ? args->blocks[1].format : args->dtype[1];
+
+  if ((!has_squares && block_of (args->dtype[0]) != 1) || from != args->dtype[0]
+      || (has_squares && (rows % SQUARE_SIDE != 0 || cols % SQUARE_SIDE != 0)))
+    return (int)cudaErrorInvalidValue;
+  int code = has_squares ? exec_cuda_transpose_squares (args, stream) : 0;
+  if (code != 0)
+    return code;
+
+  bool is_wide = is_aligned (in) && is_aligned (out) && rows % TRANSPOSE_PIECE == 0
+                 && cols % TRANSPOSE_PIECE == 0;
+  Transpose matrix = { rows, cols, out, in, is_wide };
+  return EXEC_CUDA_LAUNCH (transpose, shape_of_blocks (tiles, THREADS), stream, matrix,
+                           has_squares ? NULL : out_scale, in_scale);
 }
