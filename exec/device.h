@@ -84,8 +84,10 @@ struct _ExecDeviceOps
   /* Keeps a step and runs it again (a CUDA graph). Between `keep` and the next `launch` ops,
    * collectives and copies are recorded instead of run; that launch and all later ones run them,
    * with the constants given to it. All ranks call both together, between a `begin` and a `settle`;
-   * each launch reads the staged memory anew. Where steps may be kept, `vary` is called with the
-   * step's constants before its ops. NULL: the device cannot keep steps. */
+   * each launch reads the staged memory anew. A second `keep` ends a first part of the step and
+   * begins the rest: then `settle` waits for the first part, unless the rest has copies, too. Where
+   * steps may be kept, `vary` is called with the step's constants before its ops. NULL: the device
+   * cannot keep steps. */
   gboolean (*vary) (ExecDevice *self, const ExecConstants *constants, GError **error);
   gboolean (*keep) (ExecDevice *self, GError **error);
   gboolean (*launch) (ExecDevice *self, const ExecConstants *constants, GError **error);

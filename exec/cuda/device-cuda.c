@@ -373,6 +373,7 @@ exec_cuda_copy_across (CudaDevice *self, void *to, const void *from, guint64 byt
   CUDA_TRY (cudaMemcpyAsync (to, from, bytes, kind, self->streams[stream]), error);
   CUDA_TRY (cudaEventRecord (self->copied[stream], self->streams[stream]), error);
   self->has_copies[stream] = TRUE;
+  self->ends_late |= self->keeping > 1;
   return TRUE;
 }
 
@@ -399,24 +400,25 @@ cuda_record (ExecDevice *device, guint32 event, PlanStream stream, GError **erro
 {
   const CudaDevice *self = (const CudaDevice *)device;
   CUDA_TRY (cudaEventRecord (self->events[event], self->streams[stream]), error);
-  self->was_kept[event] = (guint8)self->is_keeping;
+  self->was_kept[event] = (guint8)self->keeping;
   return TRUE;
 }
 
-/* Waits if event and waiter are both in the captured step, or both outside. Else there is nothing
- * to wait for: a graph runs as a whole after all that was issued before it, and before all that is
- * issued after it. */
+/* Waits if event and waiter are both in the same part of the captured step, or both outside. Else
+ * there is nothing to wait for: a graph runs as a whole after all that was issued before it, and
+ * before all that is issued after it. */
 static gboolean
 cuda_wait (ExecDevice *device, guint32 event, PlanStream stream, GError **error)
 {
   const CudaDevice *self = (const CudaDevice *)device;
-  if (self->was_kept[event] == self->is_keeping)
+  if (self->was_kept[event] == self->keeping)
     CUDA_TRY (cudaStreamWaitEvent (self->streams[stream], self->events[event], 0), error);
   return TRUE;
 }
 
-/* An event of a captured step has happened once the launch has ended, behind which `copied` of the
- * compute stream is recorded. */
+/* An event that the host waits for in a captured step is in its first part, or the step has one
+ * part alone. It has happened once that part has ended, behind which `copied` of the compute stream
+ * is recorded. */
 static gboolean
 cuda_sync (ExecDevice *device, guint32 event, GError **error)
 {

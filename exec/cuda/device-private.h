@@ -20,6 +20,8 @@ typedef struct
   gint64 host_ns;
 } Stamp;
 
+#define EXEC_CUDA_PARTS 2 /* of a captured step: until the host knows the loss, and the rest */
+
 typedef struct
 {
   ExecDevice device;
@@ -41,10 +43,13 @@ typedef struct
 
   /* Of a captured step; see graph.c. */
   ExecCudaVarying *varying, *varying_host; /* on the device; pinned, where it is copied from */
-  cudaEvent_t tail;      /* behind this rank's streams; NULL: no step is ever captured */
-  cudaGraphExec_t graph; /* of all ranks that share the GPU; the first of them has it */
-  gboolean is_keeping;   /* a step is being captured */
-  guint8 *was_kept;      /* per event of the schedule: whether its last record was captured */
+  cudaEvent_t tail; /* behind this rank's streams; NULL: no step is ever captured */
+  cudaGraphExec_t graphs[EXEC_CUDA_PARTS]; /* of all ranks that share the GPU; the first of them has
+                                              them */
+  guint n_parts;                           /* of the captured step so far; one graph each */
+  guint keeping;                           /* the part that is being captured, from 1; 0: none */
+  gboolean ends_late;                      /* the last part has copies to or from the host, too */
+  guint8 *was_kept; /* per event of the schedule: the part in which its last record was captured */
 } CudaDevice;
 
 /* exec/cuda/device-cuda.c: copies in the direction `kind`, and records the stream's `copied` event

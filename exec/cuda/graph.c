@@ -5,6 +5,10 @@
  * Ranks with a GPU each have graphs of their own, with NCCL's collectives in them: all ranks
  * capture the same step, and launch it equally often.
  *
+ * A step is one graph, or two where the host waits for something within the step, such as the loss:
+ * the first ends where that is known, so that the host can wait for its end, and issue the next
+ * step while the second one runs.
+ *
  * A graph is made once, because nothing moves that it uses: buffers lie where the arena has them,
  * and each step stages its copies where the step before did. What changes from step to step is
  * copied: the batches, and those of the optimizer's constants that change. */
@@ -45,7 +49,7 @@ static void
 drop_capture (CudaDevice *self)
 {
   cudaGraph_t graph = NULL;
-  if (!self->is_keeping || !leads (self))
+  if (self->keeping == 0 || !leads (self))
     return;
   cudaStreamEndCapture (self->streams[PLAN_STREAM_COMPUTE], &graph);
   cudaGetLastError (); /* clears the error, whose cause is known */
@@ -57,11 +61,12 @@ void
 exec_cuda_graph_close (CudaDevice *self)
 {
   drop_capture (self);
-  if (self->graph)
-    {
-      CUDA_WARN (cudaStreamSynchronize (self->streams[PLAN_STREAM_COMPUTE]));
-      CUDA_WARN (cudaGraphExecDestroy (self->graph));
-    }
+  for (guint i = 0; i < EXEC_CUDA_PARTS; i++)
+    if (self->graphs[i])
+      {
+        CUDA_WARN (cudaStreamSynchronize (self->streams[PLAN_STREAM_COMPUTE]));
+        CUDA_WARN (cudaGraphExecDestroy (self->graphs[i]));
+      }
   if (self->tail)
     CUDA_WARN (cudaEventDestroy (self->tail));
   if (self->varying)
@@ -156,37 +161,46 @@ fork_ranks (const CudaDevice *self, GError **error)
 
 /* --- keeping and launching ---------------------------------------------------------------- */
 
+static gboolean
+end_capture (const CudaDevice *self, cudaGraphExec_t *out, GError **error)
+{
+  cudaGraph_t graph = NULL;
+  if (!leads (self))
+    return TRUE;
+  CUDA_TRY (cudaStreamEndCapture (self->streams[PLAN_STREAM_COMPUTE], &graph), error);
+  const int code = (int)cudaGraphInstantiate (out, graph, 0);
+  CUDA_WARN (cudaGraphDestroy (graph));
+  return exec_cuda_check (code, "cudaGraphInstantiate", error);
+}
+
+/* Ends the part that is being captured, if there is one. */
+static gboolean
+end_part (CudaDevice *self, GError **error)
+{
+  const guint part = self->keeping;
+  self->keeping = 0;
+  return part == 0 || end_capture (self, &self->graphs[part - 1], error);
+}
+
 gboolean
 exec_cuda_graph_keep (ExecDevice *device, GError **error)
 {
   CudaDevice *self = (CudaDevice *)device;
   const ExecCommOps *ops = self->comm->ops;
+  g_assert (self->n_parts < EXEC_CUDA_PARTS);
   /* A thread that captures may not query events, so what is pending has to end before. */
-  if ((ops->settle && !ops->settle (self->comm, error)) || !join_ranks (self, error))
+  if ((self->keeping == 0 && ops->settle && !ops->settle (self->comm, error))
+      || !join_ranks (self, error) || !end_part (self, error))
     return FALSE;
   if (leads (self))
     CUDA_TRY (cudaStreamBeginCapture (self->streams[PLAN_STREAM_COMPUTE],
                                       cudaStreamCaptureModeThreadLocal),
               error);
-  self->is_keeping = TRUE;
+  self->keeping = ++self->n_parts;
   return fork_ranks (self, error);
 }
 
-static gboolean
-end_capture (CudaDevice *self, GError **error)
-{
-  cudaGraph_t graph = NULL;
-  self->is_keeping = FALSE;
-  if (!leads (self))
-    return TRUE;
-  CUDA_TRY (cudaStreamEndCapture (self->streams[PLAN_STREAM_COMPUTE], &graph), error);
-  const int code = (int)cudaGraphInstantiate (&self->graph, graph, 0);
-  CUDA_WARN (cudaGraphDestroy (graph));
-  return exec_cuda_check (code, "cudaGraphInstantiate", error);
-}
-
-/* A launch does all of this rank's copies: to wait for a copy is to wait for the end of the
- * launch. */
+/* To wait for a copy in the first part is to wait for the end of that. */
 static gboolean
 mark_copies (CudaDevice *self, GError **error)
 {
@@ -197,16 +211,16 @@ mark_copies (CudaDevice *self, GError **error)
   return TRUE;
 }
 
-/* Launches the graph. The communicator follows it as a whole, because the ends of the collectives
+/* Launches a graph. The communicator follows it as a whole, because the ends of the collectives
  * in it cannot be queried one by one. */
 static gboolean
-launch (const CudaDevice *self, GError **error)
+launch (const CudaDevice *self, guint part, GError **error)
 {
   const ExecCommOps *ops = self->comm->ops;
   const cudaStream_t stream = self->streams[PLAN_STREAM_COMPUTE];
   if (!leads (self))
     return TRUE;
-  CUDA_TRY (cudaGraphLaunch (self->graph, stream), error);
+  CUDA_TRY (cudaGraphLaunch (self->graphs[part], stream), error);
   return !ops->follow || ops->follow (self->comm, "the graph of a step", stream, error);
 }
 
@@ -215,6 +229,10 @@ exec_cuda_graph_launch (ExecDevice *device, const ExecConstants *constants, GErr
 {
   CudaDevice *self = (CudaDevice *)device;
   *self->varying_host = exec_cuda_varying (constants);
-  return join_ranks (self, error) && (!self->is_keeping || end_capture (self, error))
-         && launch (self, error) && fork_ranks (self, error) && mark_copies (self, error);
+  for (guint part = 0; part < self->n_parts; part++)
+    if (!join_ranks (self, error) || (part == 0 && !end_part (self, error))
+        || !launch (self, part, error) || !fork_ranks (self, error)
+        || ((part == 0 || self->ends_late) && !mark_copies (self, error)))
+      return FALSE;
+  return TRUE;
 }

@@ -6,7 +6,11 @@
  *
  * Tags are checked while the step is kept. A launch advances each tag by what that step advanced
  * it: by one version, or not at all. Where the host would wait inside a step, for nan_check, it
- * looks at the same results after the launch instead; an error then ends the run one step later. */
+ * looks at the same results after the launch instead; an error then ends the run one step later.
+ *
+ * Where a step ends with a wait for an event of the compute stream, which says that the loss is
+ * known, it is kept in two parts: the host waits for the first, and launches the next step while
+ * the second, which updates weights, runs. */
 #include "config.h"
 
 #include "exec/walk/walk-private.h"
@@ -26,7 +30,7 @@ refuse (const char *why, GError **error)
 }
 
 gboolean
-exec_walk_check_graph (const ExecWalk *self, GError **error)
+exec_walk_check_graph (ExecWalk *self, GError **error)
 {
   const PlanOp *op;
   PlanCursor cursor;
@@ -40,11 +44,14 @@ exec_walk_check_graph (const ExecWalk *self, GError **error)
           "among ranks joined by %s is modelled and not executed yet", self->comm->ops->name);
       return refuse (why, error);
     }
+  self->kept.known = EXEC_NO_EVENT;
   plan_cursor_start (&cursor, self->schedule, PLAN_SECTION_STEP);
   while ((op = plan_cursor_next (&cursor)))
     {
       if (op->stream == PLAN_STREAM_HOST && op->kind != PLAN_OP_SYNC)
         return refuse ("cannot keep a step in which the host computes", error);
+      for (guint i = 0; i < op->n_waits && op->kind == PLAN_OP_SYNC; i++)
+        self->kept.known = plan_cursor_event (&cursor, &op->waits[i]);
     }
   return TRUE;
 }
@@ -77,6 +84,15 @@ exec_walk_begin_step (ExecWalk *self, GError **error)
         return FALSE;
     }
   return device->ops->vary (device, &self->constants, error);
+}
+
+gboolean
+exec_walk_split_step (ExecWalk *self, const ExecIssued *issued, GError **error)
+{
+  if (!self->kept.is_keeping || issued->event == EXEC_NO_EVENT || issued->event != self->kept.known
+      || issued->stream != PLAN_STREAM_COMPUTE)
+    return TRUE;
+  return self->device->ops->keep (self->device, error);
 }
 
 gboolean

@@ -1,5 +1,6 @@
 /* The walk's side of a step that the device keeps and runs again: see exec/walk/walk-graph.c. */
 #pragma once
+#include "exec/walk/walk-issue.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -37,17 +38,21 @@ typedef struct
   guint steps;    /* steps issued op by op so far */
   GArray *loads;  /* ExecLoad: batches to stage before each launch */
   GArray *looks;  /* ExecLook: results to look at after each launch */
+  guint32 known;  /* the last event that the host waits for in the step; EXEC_NO_EVENT: none */
   gint64 *before; /* version of each buffer when the kept step began; later by how much that step
                      increased it */
 } ExecStepGraph;
 
 /* exec/walk/walk-graph.c: checks that the step can be kept; begins and ends a step, which is kept
  * if it is its turn; launches the kept step. */
-gboolean exec_walk_check_graph (const ExecWalk *self, GError **error);
+gboolean exec_walk_check_graph (ExecWalk *self, GError **error);
 void exec_walk_clear_graph (ExecWalk *self);
 gboolean exec_walk_begin_step (ExecWalk *self, GError **error);
 gboolean exec_walk_end_step (ExecWalk *self, GError **error);
 gboolean exec_walk_run_graph (ExecWalk *self, GError **error);
+
+/* Behind an op: ends the first part of a kept step once the host can know what it waits for. */
+gboolean exec_walk_split_step (ExecWalk *self, const ExecIssued *issued, GError **error);
 
 /* exec/walk/walk-load.c: reads a micro batch into staged memory. */
 gboolean exec_walk_fill_batch (ExecWalk *self, const ExecLoad *load, GError **error);

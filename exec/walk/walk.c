@@ -568,7 +568,8 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
   if (!follow_gradient (walk, cursor, op, error))
     return FALSE;
   const ExecIssued issued = exec_walk_issued (cursor, op);
-  return exec_walk_end_span (walk, &issued, error) && exec_walk_record (walk, &issued, error);
+  return exec_walk_end_span (walk, &issued, error) && exec_walk_record (walk, &issued, error)
+         && exec_walk_split_step (walk, &issued, error);
 }
 
 /* Runs an op, and adds it to errors of the device or the communicator, which do not name it. */

@@ -88,7 +88,7 @@ START_TEST (a_graph_changes_no_bit)
   run_on_cpu (&plain, fields, expected);
   case_init_nccl (&graph, ranks, fields, TRUE);
   case_must_run (&graph, fields);
-  ck_assert_uint_eq (count_logged ("graph"), ranks * (NCCL_STEPS - 2));
+  ck_assert_uint_eq (count_logged ("graph"), 2 * ranks * (NCCL_STEPS - 2));
   for (guint r = 0; r < ranks; r++)
     {
       const ExecResult *x = &graph.results[r], *y = &plain.results[r];
@@ -376,6 +376,39 @@ plant (Case *c)
   c->job.join = join_and_plant;
 }
 
+static gint n_graphs[2]; /* launched by each rank */
+
+/* A step is two graphs. Behind the second of the first launch the stream stands still, until the
+ * first of the next step has been launched. */
+static gboolean
+follow_and_stand (ExecComm *self, const char *what, void *stream, GError **error)
+{
+  const gint n = ++n_graphs[self->rank];
+  const gboolean ok = real_ops->follow (self, what, stream, error);
+  if (n == 2)
+    fake_order_stall (stream, TRUE);
+  if (n == 3)
+    fake_order_stall (stream, FALSE);
+  return ok;
+}
+
+/* The host launches a step while the one before, a graph as well, still updates weights. */
+START_TEST (the_host_waits_for_no_update_of_a_graph)
+{
+  static const char *const fields[]
+      = { "compute=bf16 strategy=optim_grads_params", "compute=fp32 strategy=no_shard" };
+  Case c;
+  case_init_nccl (&c, 2, fields[_i], TRUE);
+  plant (&c);
+  planted_ops.follow = follow_and_stand;
+  n_graphs[0] = n_graphs[1] = 0;
+  case_must_run (&c, fields[_i]);
+  ck_assert_int_eq (n_graphs[0], 2 * (NCCL_STEPS - 2));
+  ck_assert_int_eq (n_graphs[1], 2 * (NCCL_STEPS - 2));
+  case_clear (&c, fields[_i]);
+}
+END_TEST
+
 /* How many collectives of a run are issued with others. */
 static guint
 count_joined (const Case *c)
@@ -540,6 +573,7 @@ main (void)
   test_add_runs (tcase, a_graph_changes_no_bit, G_N_ELEMENTS (plans));
   tcase_add_test (tcase, the_host_changes_no_bit);
   tcase_add_loop_test (tcase, the_host_waits_for_no_update, 0, 3);
+  tcase_add_loop_test (tcase, the_host_waits_for_no_update_of_a_graph, 0, 2);
   tcase_add_test (tcase, one_rank_stops_all);
   tcase_add_test (tcase, products_leave_processors_to_nccl);
   tcase_add_test (tcase, a_communicator_takes_its_memory_first);
