@@ -34,7 +34,7 @@ chmod +x "$work/build/nvidia-smi"
 FAKE_GPUS=2
 export FAKE_GPUS
 
-names='machine kernels walk bits race8b bench predict two tp2 ep2'
+names='machine kernels walk bits race8b bench predict two tp2 ep2 fp8two'
 sections $names || fail "ended with $?"
 rows 2 '^machine | .* | losses differ by .*, at most '
 rows 1 '^kernels | tests | 100 % of 7 passed$'
@@ -52,6 +52,9 @@ rows 5 '^tp2 | .* | losses differ by .*, at most '
 rows 4 '^tp2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 rows 5 '^ep2 | .* | losses differ by .*, at most '
 rows 3 '^ep2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
+
+rows 4 '^fp8two | .* | losses differ by .*, at most '
+rows 1 '^fp8two | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 
 # All of it is there, and is not done again.
 sections $names || fail "ended with $?, the second time"

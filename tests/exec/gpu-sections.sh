@@ -186,7 +186,7 @@ sections 0 race8b
 has "race8b: skipped: $build/python does not run (PYTHON names another)"
 touch "$work/results/race8b.rows" "$work/results/racelong.rows" "$work/results/racefp8.rows" \
   "$work/results/two.rows" "$work/results/eight.rows" "$work/results/tp2.rows" "$work/results/tp8.rows" \
-  "$work/results/ep2.rows" "$work/results/ep8.rows"
+  "$work/results/ep2.rows" "$work/results/ep8.rows" "$work/results/fp8two.rows"
 sections 0
 test ! -s "$work/ran" || fail "what is done was done again"
 

@@ -37,8 +37,9 @@
 #               that sees it alone; one that stops; tokens per second, milliseconds and MiB predicted
 #   tp2, tp8    the same of ranks that have layers together: tensor parallelism over two and over all of so many
 #   ep2, ep8    the same of models with experts: on every rank, on two ranks together, and on all of so many
+#   fp8two      on two GPUs: losses of runs that gather weights in eight bits over NCCL, also as graphs; tokens per second
 #   sanitize    the kernels, and a run, under compute-sanitizer
-all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl two tp2 ep2 eight tp8 ep8 sanitize'
+all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl two tp2 ep2 fp8two eight tp8 ep8 sanitize'
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
 
@@ -441,6 +442,21 @@ section_fp8walk ()
   near 0.0125 --model $squares --seq 128 --set compute=fp8-blockwise || bad=1
   near 0.0125 --model $squares --seq 128 --ranks 2 --comm threads --set compute=fp8-blockwise \
     --set param_gather=fp8 || bad=1
+  return $bad
+}
+
+# On two GPUs: weights that are gathered in eight bits, with the small collectives that NCCL gets in groups behind them.
+section_fp8two ()
+{
+  gpus 2
+  bad=0 gathered='--gbs 2 --ranks 2 --set strategy=optim_grads_params --set param_gather=fp8'
+  for joined in '--comm nccl' '--comm nccl --set cuda_graph=on'; do
+    way="$joined "
+    # shellcheck disable=SC2086 # options are words
+    for recipe in fp8-tensorwise fp8-delayed; do near 0.0125 $gathered --set compute=$recipe || bad=1; done
+  done
+  # shellcheck disable=SC2086
+  speed 2 --set compute=fp8-tensorwise --set strategy=optim_grads_params --set param_gather=fp8 || bad=1
   return $bad
 }
 
