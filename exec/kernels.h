@@ -19,7 +19,6 @@ struct _ExecConstants
   gboolean pre_softmax;
   double router_scale;
   double bias_rate; /* the step by which routers' biases move */
-  double aux_loss;  /* the coefficient of the loss that balances experts; 0: there is none */
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gboolean decays_all; /* weight decay applies to gains and biases, too */
   gint64 step;         /* Adam's step, from 1 */
@@ -55,21 +54,23 @@ struct _ExecArgs
   gboolean is_deterministic;
 };
 
-/* The auxiliary loss that balances experts, of one micro batch, is aux_loss * experts * the sum
- * over experts of the share of rows that the expert got times its mean probability. Its gradient by
- * one row's probability of an expert is this unit times the number of rows that the expert got:
- * losses here are sums over tokens, so the mean probability counts as a sum. */
-static inline float
-exec_aux_loss_unit (const ExecConstants *constants, gint64 rows, gint64 experts, gint64 topk)
-{
-  return (float)(constants->aux_loss * (double)experts / (double)MAX (rows * topk, 1));
-}
-
 /* A value of the op's manner, such as its window; 0 where none is given. */
 static inline double
 exec_manner (const ExecArgs *args, PlanMannerKey key)
 {
   return args->manner ? args->manner->value[key] : 0;
+}
+
+/* The auxiliary loss that balances experts, of the rows of one micro batch, is its coefficient *
+ * experts * the sum over experts of the share of rows that the expert got times its mean
+ * probability. Its gradient by one row's probability of an expert is this unit times the number of
+ * rows that the expert got: losses here are sums over tokens, so the mean probability counts as a
+ * sum. */
+static inline float
+exec_aux_loss_unit (const ExecArgs *args, gint64 rows, gint64 experts, gint64 topk)
+{
+  const double coef = exec_manner (args, PLAN_MANNER_AUX_LOSS);
+  return (float)(coef * (double)experts / (double)MAX (rows * topk, 1));
 }
 
 /* The rotary embedding of the op: the model's, or one with the op's own theta. */

@@ -59,8 +59,6 @@
      "whether gains and biases decay, too; matrices by default") \
   X (bias_rate, "bias-rate", "RATE", \
      "by which biases of routers that balance by them move in each step; 0.001 by default") \
-  X (aux_loss, "aux-loss", "COEF", \
-     "of the loss that has routers treat experts alike, as Megatron-LM's aux_loss; 0 by default") \
   X (epochs, "epochs", "N", "in place of --steps: as many as see no --data more than N times") \
   X (data, "data", "FILE", \
      "tokens to train on: a data set of Megatron-LM (PREFIX.bin and PREFIX.idx), else tokens of " \
@@ -318,7 +316,6 @@ parse_optimizer (const RunOptions *options, ExecConstants *out, GError **error)
       || !parse_real (options->clip, "--clip", 1e30, &out->max_norm, error)
       || !parse_real (options->weight_decay, "--weight-decay", 1e6, &out->weight_decay, error)
       || !parse_real (options->bias_rate, "--bias-rate", 1, &out->bias_rate, error)
-      || !parse_real (options->aux_loss, "--aux-loss", 1e6, &out->aux_loss, error)
       || !parse_word (options->decay_of, "--weight-decay-of", decayed, &of, error))
     return FALSE;
   out->decays_all = of > 0;
@@ -547,13 +544,11 @@ time_first (CliTraining *training, const AdviseInput *input, GError **error)
 static gboolean
 check_routers (const RunOptions *options, const PlanModel *model, GError **error)
 {
-  const gboolean lacks_bias = options->bias_rate && !(model->experts > 0 && model->router_bias);
-  const gboolean lacks_router = options->aux_loss && model->experts == 0;
-  if (!lacks_bias && !lacks_router)
+  if (!options->bias_rate || (model->experts > 0 && model->router_bias))
     return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s has no %s",
-               lacks_bias ? "--bias-rate" : "--aux-loss", model->name,
-               lacks_bias ? "router that balances by a bias (router_bias=on)" : "experts");
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--bias-rate: %s has no router that balances by a bias (router_bias=on)",
+               model->name);
   return FALSE;
 }
 

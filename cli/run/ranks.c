@@ -142,7 +142,6 @@ cli_ranks_print_settings (const ExecJob *job)
     { "adam_eps", constants->adam_eps },
     { "weight_decay", constants->weight_decay },
     { "bias_rate", constants->bias_rate },
-    { "aux_loss", constants->aux_loss },
     { "decays_all", (double)constants->decays_all },
     { "max_norm", constants->max_norm },
     { "warmup_steps", (double)job->rate.warmup_steps },

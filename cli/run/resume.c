@@ -82,7 +82,7 @@ cli_resume_settings (const ExecJob *job)
   if (job->of->model->router_bias)
     add_real (list, "bias-rate", job->constants.bias_rate);
   if (job->of->model->experts > 0)
-    add_real (list, "aux-loss", job->constants.aux_loss);
+    add_real (list, "aux-loss", (double)job->of->plan.value[PLAN_MOE_AUX_LOSS] / 1e6);
   add_real (list, "beta1", job->constants.beta1);
   add_real (list, "beta2", job->constants.beta2);
   add_real (list, "eps", job->constants.adam_eps);

@@ -242,8 +242,7 @@ aux_grads_of (const ExecArgs *args)
                topk = args->op->dims[PLAN_DIM_ROUTE_BWD_topk];
   const guint8 *map = args->ptr[PLAN_REF_ROUTE_BWD_map];
   const gint64 counted = (gint64)exec_manner (args, PLAN_MANNER_COUNTED);
-  const float unit
-      = exec_aux_loss_unit (args->constants, counted > 0 ? counted : rows, experts, topk);
+  const float unit = exec_aux_loss_unit (args, counted > 0 ? counted : rows, experts, topk);
   float *aux_grads;
 
   if (unit == 0)

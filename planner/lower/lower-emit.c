@@ -244,6 +244,7 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_RATE] = rate_of (self, kind),
             [PLAN_MANNER_GROUPS] = m->router_groups > 1 ? (double)m->router_groups : 0,
             [PLAN_MANNER_GROUP_TOPK] = m->router_groups > 1 ? (double)m->router_group_topk : 0,
+            [PLAN_MANNER_AUX_LOSS] = (double)self->plan->value[PLAN_MOE_AUX_LOSS] / 1e6,
             [PLAN_MANNER_COUNTED] = (double)self->experts.counted,
             [PLAN_MANNER_BY_POSITION]
             = self->plan->value[PLAN_MOE_DROP] == PLAN_MOE_DROP_POSITION ? 1 : 0,

@@ -167,7 +167,8 @@ route (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, REF (experts.scores));
 }
 
-/* Counts the tokens of each expert, of all ranks that have parts of the same sequences. */
+/* Counts the tokens of each expert, of all ranks that have parts of the same sequences, for the
+ * auxiliary loss. */
 static void
 count_tokens (PlanLayer *self, const PlanNode *node)
 {

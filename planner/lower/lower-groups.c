@@ -40,16 +40,15 @@ declare_expert_groups (PlanLower *self)
                                  : self->comm.expert_inner;
 }
 
-/* Declares the ranks over which tokens of the same sequences are routed: a tensor-parallel group,
- * which splits them beside experts, or a context-parallel one, or both (Megatron-LM's router.py,
- * tp_cp_group). */
+/* Declares the ranks that have parts of the same sequences, of which an auxiliary loss counts the
+ * tokens of each expert: a tensor-parallel group, which splits them beside experts, or a
+ * context-parallel one, or both (Megatron-LM's router.py, tp_cp_group). */
 static void
 declare_sequence_group (PlanLower *self)
 {
   const gint64 tp = self->plan->value[PLAN_TP], cp = self->plan->value[PLAN_CP];
-  const gboolean is_needed = self->stage.layers > 0 && self->model->experts > 0
-                             && self->stack->layer.kernels == PLAN_KERNELS_OWN
-                             && !self->policy.is_eval;
+  const gboolean is_needed
+      = self->stage.layers > 0 && !self->policy.is_eval && self->plan->value[PLAN_MOE_AUX_LOSS] > 0;
   self->comm.sequence = !is_needed ? -1
                         : cp == 1  ? self->comm.tensor
                         : tp == 1  ? self->comm.context

@@ -158,6 +158,7 @@
   X (MOE_CAPACITY, "moe_capacity", LIMIT, PLAN_VALUES_NONE, 0, TRUE, "tokens that an expert takes of a rank at most, over their mean; the others are dropped") \
   X (MOE_PAD_TO_CAPACITY, "moe_pad_to_capacity", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_PAD_TO_CAPACITY_OFF, TRUE, "an expert takes just as many as that of every rank, by padding") \
   X (MOE_DROP, "moe_drop", ENUM, PLAN_VALUES_DROP, PLAN_MOE_DROP_PROBS, TRUE, "which tokens are dropped: those of the smallest shares, or the last") \
+  X (MOE_AUX_LOSS, "moe_aux_loss", LIMIT, PLAN_VALUES_NONE, 0, TRUE, "coefficient of the loss that has routers treat experts alike, as Megatron-LM's aux_loss; none: there is no such loss (native)") \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_SHARED_OVERLAP_OFF, FALSE, "shared experts compute while tokens travel") \
   X (EP_OVERLAP, "ep_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_EP_OVERLAP_OFF, FALSE, "tokens of one micro batch travel while another computes") \
   X (EP_DELAY_WGRAD, "ep_delay_wgrad", ENUM, PLAN_VALUES_SWITCH, PLAN_EP_DELAY_WGRAD_OFF, FALSE, "beside ep_overlap: weight gradients are computed later, while tokens travel") \

@@ -42,7 +42,7 @@ typedef struct
   gboolean (*is_broken) (const PlanFacts *f);
   PlanRuleAddition addition;
   guint n_shown;
-  PlanField shown[13];
+  PlanField shown[14];
   PlanHazardLevel level; /* of a hazard */
   gboolean of_blocks;    /* it reads only fields that all plans of a block of PlanSpace share */
   gboolean (*breaks_blocks) (const PlanFacts *f); /* or whether it is broken by these alone */

@@ -412,6 +412,12 @@ expert_settings_elsewhere (const PlanFacts *f)
 }
 
 static gboolean
+balances_elsewhere (const PlanFacts *f)
+{
+  return f->value[PLAN_MOE_AUX_LOSS] > 0 && !is_stack (f, PLAN_STACK_NATIVE);
+}
+
+static gboolean
 drops_elsewhere (const PlanFacts *f)
 {
   return is_nanotron (f) && IS_ANY_CHANGED (f, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT);
@@ -594,6 +600,9 @@ static const PlanRuleEntry rules[] = {
     expert_settings_elsewhere, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER, PLAN_ETP, PLAN_MOE_GROUPED_GEMM,
       PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY,
       PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD), PLAN_OF_BLOCKS },
+  { { "aux-loss-is-native-s", "moe_aux_loss needs stack=native: what the loss that balances experts exchanges is left out of plans for "
+      "other stacks, which take its coefficient from their own job", "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED },
+    balances_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_AUX_LOSS), PLAN_OF_BLOCKS },
 };
 /* clang-format on */
 

@@ -42,8 +42,9 @@ G_BEGIN_DECLS
   X (CAPACITY, "capacity", \
      "rows that each expert has of each rank, the last ones of zeros; 0: as many as chose it", \
      (ROW_MAP)) \
-  X (COUNTED, "counted", \
-     "tokens, of several ranks, that an auxiliary loss is of; 0: those that are here", \
+  X (AUX_LOSS, "aux_loss", "coefficient of the loss that balances experts; 0: there is none", \
+     (ROUTE_BWD)) \
+  X (COUNTED, "counted", "tokens, of several ranks, that it is of; 0: those that are here", \
      (ROUTE_BWD)) \
   X (BY_POSITION, "by_position", "1: an expert's first tokens stay; 0: those that it weighs most", \
      (DROP_TOKENS)) \

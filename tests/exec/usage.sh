@@ -222,7 +222,6 @@ done <<END
 --clip $run
 --weight-decay $run
 --bias-rate $run
---aux-loss $run
 --steps $run
 --warmup $run
 --seed $run

@@ -75,7 +75,7 @@ set_router (int seed)
   constants.router_score = (PlanRouterScore)(seed % 3);
   constants.pre_softmax = seed % 2 == 1;
   constants.router_scale = seed % 4 == 0 ? 1 : 2.5;
-  constants.aux_loss = seed % 5 == 0 ? 0 : 0.3;
+  manner.value[PLAN_MANNER_AUX_LOSS] = seed % 5 == 0 ? 0 : 0.3;
 }
 
 /* Makes some logits equal to others, and one in `nans` a NaN (0: none). */

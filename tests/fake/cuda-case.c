@@ -47,7 +47,6 @@ case_set_job (Case *c, guint seed)
                           .pre_softmax = c->model && c->model->pre_softmax,
                           .router_scale = c->model ? c->model->router_scale : 1,
                           .bias_rate = 0.25,
-                          .aux_loss = 0.02,
                           .lr = 1e-3,
                           .beta1 = 0.9,
                           .beta2 = 0.95,
@@ -61,6 +60,7 @@ case_set_plan (Case *c, const char *fields)
 {
   Plan plan = test_plan ("stack=native seq=8");
   plan.value[PLAN_GBS] = c->ranks;
+  plan.value[PLAN_MOE_AUX_LOSS] = c->model->experts > 0 ? 20000 : 0;
   test_plan_set (&plan, fields);
   plan_case_free (c->of);
   c->of = test_case_of (c->model, c->gpus, &plan);

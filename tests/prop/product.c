@@ -278,6 +278,8 @@ product_case_init (ProductCase *self, guint64 point)
       plan.value[PLAN_ATTENTION_DROPOUT] = 400000;
     }
   plan.value[PLAN_GBS] = 2 * self->ranks;
+  if (self->model->experts > 0 && product_declaration (point) / 5 % 2 == 0)
+    plan.value[PLAN_MOE_AUX_LOSS] = 20000;
   const char *words = split_fields[product_digit (point, PRODUCT_SHARDS)];
   if (words && self->ranks < 4 * plan.value[PLAN_DP_OUTER])
     return FALSE;
@@ -294,7 +296,6 @@ product_case_init (ProductCase *self, guint64 point)
                                         .pre_softmax = self->model->pre_softmax,
                                         .router_scale = self->model->router_scale,
                                         .bias_rate = 0.25,
-                                        .aux_loss = 0.02,
                                         .lr = 1e-2,
                                         .beta1 = 0.9,
                                         .beta2 = 0.95,

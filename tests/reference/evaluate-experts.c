@@ -397,7 +397,9 @@ router_bwd (ExecEvaluator *self, gint64 layer)
   ExecArray weight = exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer);
   ExecArray din = self->combined, in = exec_evaluator_own (self, l->normed2);
 
-  const PlanManner manner = { { [PLAN_MANNER_COUNTED] = (double)(rows * self->tp * self->cp) } };
+  const gint64 aux_loss = self->job->of->plan.value[PLAN_MOE_AUX_LOSS];
+  const PlanManner manner = { { [PLAN_MANNER_AUX_LOSS] = (double)aux_loss / 1e6,
+                                [PLAN_MANNER_COUNTED] = (double)(rows * self->tp * self->cp) } };
   const ExecArray counts = count_tokens (self, layer);
 
   exec_evaluator_run_as (self, PLAN_OP_ROUTE_BWD,

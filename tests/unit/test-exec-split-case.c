@@ -18,9 +18,11 @@ void
 case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64 steps)
 {
   g_autoptr (GError) error = NULL;
-  g_autofree char *all = g_strconcat ("stack=native compute=fp32 gbs=8 seq=16 mbs=2 ", words, NULL);
   c->model = plan_model_new (model, &error);
   ck_assert_msg (c->model != NULL, "%s", error ? error->message : "");
+  const char *balance = c->model->experts > 0 ? "moe_aux_loss=0.02 " : "";
+  g_autofree char *all
+      = g_strconcat ("stack=native compute=fp32 gbs=8 seq=16 mbs=2 ", balance, words, NULL);
   c->cluster = exec_probe_processors (ranks, &error);
   c->of = test_case (c->model, c->cluster, all);
   c->job = (ExecJob){ .of = c->of,
@@ -33,7 +35,6 @@ case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64
                                      .pre_softmax = c->model->pre_softmax,
                                      .router_scale = c->model->router_scale,
                                      .bias_rate = 0.05,
-                                     .aux_loss = 0.02,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,

@@ -462,20 +462,49 @@ START_TEST (balance_is_of_whole_sequences)
   static const char *const splits[] = { "tp=4 sp=on strategy=no_shard", "cp=4 strategy=optim",
                                         "tp=2 sp=on cp=2 ep=2 strategy=optim_grads_params",
                                         "tp=4 sp=on ep=2 etp=2 strategy=optim" };
-  g_autofree char *words = g_strconcat (splits[_i / 3], " moe_imbalance=4", NULL);
+  g_autofree char *words = g_strconcat (splits[_i / 3], " moe_aux_loss=2 moe_imbalance=4", NULL);
   g_auto (ExecResult) expected = { 0 };
   g_autoptr (GError) error = NULL;
   g_auto (Case) whole = { 0 }, split = { 0 };
   Seen alone = { { 0 }, { 0 } };
-  case_init_on (&whole, 1, expert_models[_i % 3], "", 4);
+  case_init_on (&whole, 1, expert_models[_i % 3], "moe_aux_loss=2", 4);
   case_init (&split, expert_models[_i % 3], words, 4);
-  whole.job.constants.aux_loss = split.job.constants.aux_loss = 2;
   ck_assert_msg (exec_evaluate (&whole.job, 1, &expected, &error), "%s",
                  error ? error->message : "");
   memcpy (alone.loss, expected.losses, 4 * sizeof (double));
   memcpy (alone.norm, expected.grad_norms, 4 * sizeof (double));
   const Seen found = run (&split);
   assert_close (&found, &alone, words, 4);
+}
+END_TEST
+
+/* Whether a step has a buffer, an op or a sum for tokens that ranks count together. */
+static gboolean
+counts_together (const PlanCase *of)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_lower (of, 0, &error);
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autofree char *text = plan_schedule_print (schedule);
+  return strstr (text, "count_routes") || strstr (text, "route.counts");
+}
+
+/* Ranks count tokens together for that loss alone: without it nothing is exchanged. */
+START_TEST (nothing_is_counted_without_the_loss)
+{
+  static const char *const splits[] = { "tp=2 sp=on strategy=optim moe_imbalance=4 ",
+                                        "cp=2 ep=2 strategy=optim_grads_params moe_imbalance=4 ",
+                                        "ep=2 strategy=optim moe_imbalance=4 " };
+  for (guint i = 0; i < G_N_ELEMENTS (splits); i++)
+    {
+      g_autofree char *none = g_strconcat (splits[i], "moe_aux_loss=none", NULL);
+      g_auto (Case) with = { 0 }, without = { 0 };
+      case_init (&with, expert_models[0], splits[i], 1);
+      case_init (&without, expert_models[0], none, 1);
+      ck_assert_int_eq (counts_together (with.of), i < 2);
+      ck_assert (!counts_together (without.of));
+      compare_split (expert_models[0], RANKS, none);
+    }
 }
 END_TEST
 
@@ -530,8 +559,8 @@ run_from_checkpoint (const char *model, const char *words, const char *from, con
   g_autoptr (GError) error = NULL;
   g_auto (Case) c = { 0 };
   g_autoptr (ExecCheckpoint) checkpoint = NULL;
-  case_init (&c, model, words, 2);
-  c.job.constants.aux_loss = 0;
+  g_autofree char *all = g_strconcat (words, " moe_aux_loss=none", NULL);
+  case_init (&c, model, all, 2);
   if (from)
     {
       checkpoint = exec_checkpoint_open (from, c.model, &error);
@@ -560,8 +589,7 @@ run_through_splits (const char *model, const char *const *splits, guint n)
   g_autofree char *folder = g_dir_make_tmp ("test-exec-split-XXXXXX", NULL);
   g_auto (Case) whole = { 0 };
   g_autofree char *from = NULL;
-  case_init (&whole, model, "strategy=optim", STEPS);
-  whole.job.constants.aux_loss = 0;
+  case_init (&whole, model, "strategy=optim moe_aux_loss=none", STEPS);
   const Seen unbroken = expect (&whole);
   for (guint i = 0; i < n; i++)
     {
@@ -636,6 +664,7 @@ main (void)
   test_add_runs (tcase, experts_may_be_beside_split_layers, 40);
   test_add_runs (tcase, experts_may_be_split, 40);
   tcase_add_loop_test (tcase, balance_is_of_whole_sequences, 0, 12);
+  tcase_add_test (tcase, nothing_is_counted_without_the_loss);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 22);

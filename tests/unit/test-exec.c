@@ -25,9 +25,10 @@ case_init_of (Case *c, const char *model, guint ranks, const char *strategy, con
               gint64 steps)
 {
   g_autoptr (GError) error = NULL;
-  g_autofree char *words
-      = g_strdup_printf ("stack=native strategy=%s compute=%s gbs=8 seq=32", strategy, compute);
   c->model = plan_model_new (model, &error);
+  g_autofree char *words
+      = g_strdup_printf ("stack=native strategy=%s compute=%s gbs=8 seq=32%s", strategy, compute,
+                         c->model->experts > 0 ? " moe_aux_loss=0.02" : "");
   c->cluster = exec_probe_cluster (ranks, &error);
   c->of = test_case (c->model, c->cluster, words);
   c->job = (ExecJob){ .of = c->of,
@@ -40,7 +41,6 @@ case_init_of (Case *c, const char *model, guint ranks, const char *strategy, con
                                      .pre_softmax = c->model->pre_softmax,
                                      .router_scale = c->model->router_scale,
                                      .bias_rate = 0.05,
-                                     .aux_loss = 0.02,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,

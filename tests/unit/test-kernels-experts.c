@@ -67,7 +67,7 @@ slow_aux_loss (Pass *pass)
         }
       sum += probability * got;
     }
-  pass->out[0] = constants.aux_loss * (double)rows * (double)experts * sum;
+  pass->out[0] = manner.value[PLAN_MANNER_AUX_LOSS] * (double)rows * (double)experts * sum;
 }
 
 /* Checks that each row has as many experts as asked for, and none whose logit is less than that of
@@ -95,7 +95,7 @@ set_router (int seed)
   constants.router_score = (PlanRouterScore)(seed % 3);
   constants.pre_softmax = seed % 2 == 1;
   constants.router_scale = seed % 4 == 0 ? 1 : 2.5;
-  constants.aux_loss = seed % 5 == 0 ? 0 : 0.3;
+  manner.value[PLAN_MANNER_AUX_LOSS] = seed % 5 == 0 ? 0 : 0.3;
 }
 
 START_TEST (routes_are_those_of_loops)

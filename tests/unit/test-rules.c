@@ -444,6 +444,7 @@ static const struct
     "gbs=64 stack=native pp=2 strategy=optim_grads" },
   { "dropping-needs-a-capacity", "mixtral-8x7b", "gbs=64 moe_pad_to_capacity=on" },
   { "dropping-needs-a-capacity", "mixtral-8x7b", "gbs=64 moe_drop=position" },
+  { "aux-loss-is-native-s", "mixtral-8x7b", "gbs=64 moe_aux_loss=0.01" },
   { "deepep-pads-nothing", "mixtral-8x7b",
     "gbs=64 ep=2 moe_dispatcher=deepep moe_capacity=1 moe_pad_to_capacity=on" },
   { "padding-is-of-tokens", "mixtral-8x7b", "gbs=64 moe_capacity=4.5 moe_pad_to_capacity=on" },

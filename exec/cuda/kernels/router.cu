@@ -478,9 +478,8 @@ exec_cuda_route_bwd (const ExecArgs *args, void *stream)
           (const uint8_t *)args->ptr[PLAN_REF_ROUTE_BWD_map],
           operands.floats (PLAN_REF_ROUTE_BWD_counts) };
   const gint64 counted = (gint64)exec_manner (args, PLAN_MANNER_COUNTED);
-  const float unit
-      = exec_aux_loss_unit (args->constants, counted > 0 ? counted : (gint64)shape.rows,
-                            (gint64)shape.experts, (gint64)shape.topk);
+  const float unit = exec_aux_loss_unit (args, counted > 0 ? counted : (gint64)shape.rows,
+                                         (gint64)shape.experts, (gint64)shape.topk);
   const uint64_t items = shape.rows * WARP;
 
   if (operands.code != 0)
