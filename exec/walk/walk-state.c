@@ -143,8 +143,9 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   /* Ranks that have different parameters of one kind (or parts of them) follow one another, so this
    * many ranks in a row hold the same shard of a bucket. */
   const PlanBucketRule *rule = &self->part.layout.rule;
-  const guint64 each
-      = op->dims[PLAN_DIM_INIT_bucket] == PLAN_BUCKET_EXPERTS ? rule->ep * rule->etp : rule->tp;
+  const guint64 each = plan_bucket_is_of_experts ((PlanBucketKind)op->dims[PLAN_DIM_INIT_bucket])
+                           ? rule->ep * rule->etp
+                           : rule->tp;
   ExecShard shard = { .kind = (PlanBucketKind)op->dims[PLAN_DIM_INIT_bucket],
                       .unit = MAX (plan_cursor_unit (cursor, op), 0),
                       .first = part * (guint64)op->dims[PLAN_DIM_INIT_shard],

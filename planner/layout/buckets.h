@@ -25,7 +25,8 @@ typedef enum
   PLAN_BUCKET_RECURRENT, /* one with a state in place of attention, in a model that has others, too
                           */
   PLAN_BUCKET_ATTENTION, /* by a pattern, one of attention alone, in a model that has others, too */
-  PLAN_BUCKET_DENSE_PLAIN, /* what PLAIN is to LAYER, to the last three */
+  PLAN_BUCKET_EXPERTS_PLAIN, /* what PLAIN is to LAYER, to the last four */
+  PLAN_BUCKET_DENSE_PLAIN,
   PLAN_BUCKET_RECURRENT_PLAIN,
   PLAN_BUCKET_ATTENTION_PLAIN,
   /* Further kinds where buckets go by size. PART: parameters of layers alone, one kind for each
@@ -50,21 +51,28 @@ plan_bucket_is_main (PlanBucketKind kind)
   return kind == PLAN_BUCKET_LAYER || (kind >= PLAN_BUCKET_DENSE && kind <= PLAN_BUCKET_ATTENTION);
 }
 
-/* The bucket of what stays unquantised beside such a kind; and the kind beside such a bucket, or
- * itself for any other. */
+/* The kinds that ranks share which have the same experts. */
+static inline gboolean
+plan_bucket_is_of_experts (PlanBucketKind kind)
+{
+  return kind == PLAN_BUCKET_EXPERTS || kind == PLAN_BUCKET_EXPERTS_PLAIN;
+}
+
+/* The bucket of what stays unquantised beside such a kind, or beside experts; and the kind beside
+ * such a bucket, or itself for any other. */
 static inline PlanBucketKind
 plan_bucket_plain (PlanBucketKind main)
 {
   return main == PLAN_BUCKET_LAYER ? PLAN_BUCKET_PLAIN
-                                   : main + PLAN_BUCKET_DENSE_PLAIN - PLAN_BUCKET_DENSE;
+                                   : main + PLAN_BUCKET_EXPERTS_PLAIN - PLAN_BUCKET_EXPERTS;
 }
 
 static inline PlanBucketKind
 plan_bucket_main (PlanBucketKind kind)
 {
   return kind == PLAN_BUCKET_PLAIN ? PLAN_BUCKET_LAYER
-         : kind >= PLAN_BUCKET_DENSE_PLAIN && kind <= PLAN_BUCKET_ATTENTION_PLAIN
-             ? kind + PLAN_BUCKET_DENSE - PLAN_BUCKET_DENSE_PLAIN
+         : kind >= PLAN_BUCKET_EXPERTS_PLAIN && kind <= PLAN_BUCKET_ATTENTION_PLAIN
+             ? kind + PLAN_BUCKET_EXPERTS - PLAN_BUCKET_EXPERTS_PLAIN
              : kind;
 }
 

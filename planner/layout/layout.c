@@ -61,13 +61,10 @@ add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind
       const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
       const gboolean is_plain = quantises && tensor->kind != PLAN_TENSOR_KIND_LINEAR;
       const gboolean is_expert = tensor->part == PLAN_PART_EXPERTS;
+      const PlanBucketKind main = is_expert ? PLAN_BUCKET_EXPERTS : kind;
       if (is_expert && kind != PLAN_BUCKET_LAYER)
         continue; /* they are there already */
-      add (self,
-           is_expert  ? PLAN_BUCKET_EXPERTS
-           : is_plain ? plan_bucket_plain (kind)
-                      : kind,
-           tensor);
+      add (self, is_plain ? plan_bucket_plain (main) : main, tensor);
     }
 }
 
@@ -143,6 +140,13 @@ find_pooled (PlanLayout *self, const PlanModel *model)
       }
 }
 
+/* Whether a bucket holds weights of products, where these are apart from all else. */
+static gboolean
+holds_products (PlanBucketKind kind)
+{
+  return plan_bucket_is_main (kind) || kind == PLAN_BUCKET_EXPERTS;
+}
+
 /* Adds one layer of each kind of parameters. A model of which only some layers have experts has
  * attention in all of them, or a pattern (rules-unbuilt.c). Experts are added once. */
 static void
@@ -159,7 +163,7 @@ add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
     }
   self->buckets[PLAN_BUCKET_EXPERTS].units = mixture.moe;
   for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
-    if (plan_bucket_is_main (kind))
+    if (holds_products (kind))
       self->buckets[plan_bucket_plain (kind)].units = self->buckets[kind].units;
   find_pooled (self, b->model);
 }
@@ -221,13 +225,6 @@ add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
     }
 }
 
-/* Whether a bucket holds weights of products, where these are apart from all else. */
-static gboolean
-holds_products (PlanBucketKind kind)
-{
-  return plan_bucket_is_main (kind) || kind == PLAN_BUCKET_EXPERTS;
-}
-
 gboolean
 plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan)
 {
@@ -287,8 +284,8 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
                                        .multiple = stack->buckets.shard_multiple } };
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->buckets[kind].shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1
-                                 : kind == PLAN_BUCKET_EXPERTS ? (guint64)of_experts
-                                                               : self->shards;
+                                 : plan_bucket_is_of_experts (kind) ? (guint64)of_experts
+                                                                    : self->shards;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     self->of_kind[kind] = PLAN_BUCKET_LAYER;
   self->by_size = goes_by_size (model, stack, plan);
@@ -351,7 +348,7 @@ gboolean
 plan_layout_is_pooled (const PlanLayout *self, PlanBucketKind kind)
 {
   const PlanBucketKind main
-      = kind == PLAN_BUCKET_EXPERTS ? PLAN_BUCKET_LAYER : plan_bucket_main (kind);
+      = plan_bucket_is_of_experts (kind) ? PLAN_BUCKET_LAYER : plan_bucket_main (kind);
   return plan_bucket_is_unit (kind) && main == self->pooled;
 }
 
@@ -388,8 +385,9 @@ char *
 plan_layout_bucket_name (PlanBucketKind kind, const char *what)
 {
   static const char *const names[]
-      = { "embed",     "head",      "layer",       "plain",           "experts",        "dense",
-          "recurrent", "attention", "dense_plain", "recurrent_plain", "attention_plain" };
+      = { "embed",         "head",        "layer",           "plain",
+          "experts",       "dense",       "recurrent",       "attention",
+          "experts_plain", "dense_plain", "recurrent_plain", "attention_plain" };
   if (kind < G_N_ELEMENTS (names))
     return g_strconcat (what, ".", names[kind], NULL);
   const gboolean is_unit = plan_bucket_is_unit (kind);

@@ -22,7 +22,7 @@ typedef enum
 } Residence;
 
 /* The pieces of a unit's weights that its passes read, three at most. */
-#define MAX_PIECES 3
+#define MAX_PIECES 4
 typedef struct
 {
   gboolean is_known;
@@ -130,6 +130,9 @@ reads_of (const Builder *b, gint64 unit)
   if (plan_lower_holds (lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
       && lower->bucket[PLAN_BUCKET_EXPERTS].shards_weights)
     reads->pieces[reads->n++] = PLAN_PIECE_EXPERTS;
+  if (plan_lower_holds (lower, PLAN_BUCKET_EXPERTS_PLAIN, PLAN_NO_UNIT, (gint32)unit)
+      && lower->bucket[PLAN_BUCKET_EXPERTS_PLAIN].shards_weights)
+    reads->pieces[reads->n++] = PLAN_PIECE_EXPERT_PLAIN;
   return reads;
 }
 
@@ -144,7 +147,8 @@ add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
           [PLAN_PIECE_COLUMNS] = reads->rows,
           [PLAN_PIECE_PLAIN] = plan_bucket_plain (reads->rows),
           [PLAN_PIECE_EXPERTS] = PLAN_BUCKET_EXPERTS,
-          [PLAN_PIECE_EXPERT_COLUMNS] = PLAN_BUCKET_EXPERTS };
+          [PLAN_PIECE_EXPERT_COLUMNS] = PLAN_BUCKET_EXPERTS,
+          [PLAN_PIECE_EXPERT_PLAIN] = PLAN_BUCKET_EXPERTS_PLAIN };
   add_plain (b, kind, piece, unit);
   g_array_index (b->order->acts, PlanAct, b->n_acts - 1).bucket = buckets[piece];
 }
@@ -564,7 +568,7 @@ request_rows (Builder *b, gint64 unit, PlanLowerKeep keep)
     if (residence (b, unit, pieces[i]) == WANTED)
       gather (b, unit, pieces[i]);
   for (guint i = 0; i < n; i++)
-    if (pieces[i] != PLAN_PIECE_PLAIN && reads_again (b, pieces[i], keep))
+    if (columns_of (pieces[i]) != pieces[i] && reads_again (b, pieces[i], keep))
       add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
 }
 

@@ -16,6 +16,7 @@ typedef enum
   PLAN_PIECE_PLAIN,   /* parameters that stay in the format of activations (plan_bucket_plain) */
   PLAN_PIECE_EXPERTS,
   PLAN_PIECE_EXPERT_COLUMNS, /* what COLUMNS is to ROWS */
+  PLAN_PIECE_EXPERT_PLAIN,   /* what PLAIN is to ROWS */
   PLAN_N_PIECES
 } PlanPiece;
 

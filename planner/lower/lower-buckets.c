@@ -60,7 +60,7 @@ plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit
   if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind) || !has_several (self))
     return plan_layout_has (&self->layout, kind);
   const guint of_layer = plan_lower_kind (self, layer_of (unit) + delta);
-  if (kind == PLAN_BUCKET_EXPERTS)
+  if (plan_bucket_is_of_experts (kind))
     return (of_layer & PLAN_LAYER_EXPERTS) != 0;
   return plan_layout_main (&self->layout, of_layer) == plan_bucket_main (kind);
 }

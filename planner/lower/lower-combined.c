@@ -151,7 +151,7 @@ each_bucket (PlanLower *lower, gint64 number, Visit visit)
   const gint32 layer = (gint32)(number / N_SHARES);
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_bucket_is_unit (kind)
-        && (kind == PLAN_BUCKET_EXPERTS) == (number % N_SHARES == EXPERTS)
+        && plan_bucket_is_of_experts (kind) == (number % N_SHARES == EXPERTS)
         && plan_lower_holds (lower, kind, PLAN_NO_UNIT, layer)
         && lower->bucket[kind].shards_weights)
       visit (lower, kind, layer);
@@ -182,7 +182,7 @@ elements_of (const PlanLower *lower, gint64 number)
   gint64 elements = 0;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_bucket_is_unit (kind)
-        && (kind == PLAN_BUCKET_EXPERTS) == (number % N_SHARES == EXPERTS)
+        && plan_bucket_is_of_experts (kind) == (number % N_SHARES == EXPERTS)
         && plan_lower_holds (lower, kind, PLAN_NO_UNIT, (gint32)(number / N_SHARES)))
       elements += (gint64)lower->layout.buckets[kind].padded;
   return elements;

@@ -653,7 +653,7 @@ plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64
   const gboolean has_copy = self->model->cut.shares_embedding && !self->stage.has_embedding
                             && !plan_bucket_is_unit (kind);
   const gint64 place
-      = kind == PLAN_BUCKET_EXPERTS ? self->place.expert_part : self->place.tensor_rank;
+      = plan_bucket_is_of_experts (kind) ? self->place.expert_part : self->place.tensor_rank;
   if (place == 0 && !has_copy)
     {
       plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (sum, grads), PLAN_DIMS ((gint64)count));

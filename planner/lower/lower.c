@@ -77,7 +77,7 @@ static void
 declare_sharing (PlanLower *self, PlanBucketKind kind)
 {
   PlanLowerBucket *b = &self->bucket[kind];
-  const gboolean is_experts = kind == PLAN_BUCKET_EXPERTS;
+  const gboolean is_experts = plan_bucket_is_of_experts (kind);
   b->is_unit = plan_bucket_is_unit (kind);
   b->is_pooled = self->policy.pools && plan_layout_is_pooled (&self->layout, kind);
   b->ranks = is_experts ? self->place.expert_ranks : self->place.ranks;
@@ -496,7 +496,9 @@ units_ahead (const PlanLower *self, gint64 counted)
   const PlanBucket *b = self->layout.buckets;
   const gint64 unit
       = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
-                 + (self->place.expert_ranks > 1 ? b[PLAN_BUCKET_EXPERTS].padded : 0));
+                 + (self->place.expert_ranks > 1
+                        ? b[PLAN_BUCKET_EXPERTS].padded + b[PLAN_BUCKET_EXPERTS_PLAIN].padded
+                        : 0));
   const gint64 left = self->policy.comm_unit / 2 - counted;
   if (self->policy.shards_weights && self->stack->weights.ahead == PLAN_AHEAD_ONE)
     return self->stage.layers > 1 ? 1 : 0;

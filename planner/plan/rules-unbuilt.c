@@ -37,16 +37,15 @@ recomputes_other_modules (const PlanFacts *f)
 }
 
 /* Sinks, and biases of experts, as gpt-oss has them. They are modelled for our own runtime, and for
- * Megatron-LM's stacks, as Transformer Engine has kernels for sinks, without cp; with weights
+ * Megatron-LM's stacks, as Transformer Engine has kernels for sinks, without cp and with weights
  * gathered in the compute format. */
 static gboolean
 has_sinks (const PlanFacts *f)
 {
   const gboolean is_megatron
       = is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON);
-  return (f->model->sinks || f->model->expert_bias)
-         && ((!is_megatron && !is_stack (f, PLAN_STACK_NATIVE))
-             || (is_megatron && f->value[PLAN_CP] > 1) || !IS (f, PARAM_GATHER, COMPUTE));
+  return (f->model->sinks || f->model->expert_bias) && !is_stack (f, PLAN_STACK_NATIVE)
+         && (!is_megatron || f->value[PLAN_CP] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
 }
 
 /* With HFSDP the state of experts that no other rank of a replica has would be split over replicas
@@ -445,7 +444,7 @@ static const PlanRuleEntry rules[] = {
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
-      "with cp=1, and for stack=native, with param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "with cp=1 and param_gather=compute, and for stack=native, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-lone-experts", "outer_strategy=optim is modelled where several ranks of a replica have the same experts, by this "
       "version: ep x etp must be less than the devices of a replica", LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -53,7 +53,7 @@ ranks_of_bucket (const PlanCase *of, PlanBucketKind kind)
 {
   const gint64 all = plan_data_parallel (&of->plan, of->cluster) * of->plan.value[PLAN_CP];
   const gint64 ranks
-      = kind == PLAN_BUCKET_EXPERTS ? plan_layout_expert_data_parallel (&of->plan, all) : all;
+      = plan_bucket_is_of_experts (kind) ? plan_layout_expert_data_parallel (&of->plan, all) : all;
   return (guint64)MAX (ranks / of->plan.value[PLAN_DP_OUTER], 1);
 }
 
@@ -396,6 +396,8 @@ unit_of_kind (const PlanCase *of, guint kind)
   add_bucket (of, plan_bucket_plain (main), &unit);
   const guint64 expert_bytes
       = kind & PLAN_LAYER_EXPERTS ? add_bucket (of, PLAN_BUCKET_EXPERTS, &unit) : 0;
+  if (kind & PLAN_LAYER_EXPERTS)
+    add_bucket (of, PLAN_BUCKET_EXPERTS_PLAIN, &unit);
   guint64 taken[] = { 0, 0 };
   for (guint i = net->n_nodes; i-- > 0;)
     {
@@ -427,8 +429,9 @@ units_ahead (const PlanCase *of, gint64 unit)
       = (gint64)(MAX (MAX (b[PLAN_BUCKET_LAYER].padded, b[PLAN_BUCKET_RECURRENT].padded),
                       b[PLAN_BUCKET_ATTENTION].padded)
                  + b[PLAN_BUCKET_PLAIN].padded
-                 + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1 ? b[PLAN_BUCKET_EXPERTS].padded
-                                                                  : 0));
+                 + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1
+                        ? b[PLAN_BUCKET_EXPERTS].padded + b[PLAN_BUCKET_EXPERTS_PLAIN].padded
+                        : 0));
   const gint64 ahead = elements > 0 ? (limit + elements - 1) / elements : 0;
   const gboolean is_in_turn
       = value[PLAN_DOUBLE_BUFFER] == PLAN_DOUBLE_BUFFER_OFF

@@ -164,7 +164,7 @@ END_TEST
 
 /* Weights of experts that are quantised before they are gathered, each expert's by itself: along
  * rows and along columns, or transposed where they are used, or once per step. On ranks that share
- * experts, behind a dense layer, whose buckets are its own. */
+ * experts, behind a dense layer, whose buckets are its own; also beside biases of experts. */
 START_TEST (gathered_experts_are_near_the_cpus)
 {
   static const struct
@@ -184,12 +184,13 @@ START_TEST (gathered_experts_are_near_the_cpus)
       "b200", 10 },
   };
   static const char *const splits_of[]
-      = { "ep=1 gbs=4 strategy=optim_grads_params", "ep=2 gbs=4 strategy=optim moe_imbalance=2" };
+      = { "ep=1 gbs=4 strategy=optim_grads_params", "ep=2 gbs=4 strategy=optim moe_imbalance=2",
+          "ep=1 gbs=4 strategy=optim_grads_params" };
   const guint which = (guint)_i % 5, split = (guint)_i / 5;
   g_autofree char *model
-      = g_strdup_printf ("family=qwen3_moe,layers=2,heads=2,kv_heads=1,vocab=32,max_seq=128,"
+      = g_strdup_printf ("family=%s,layers=2,heads=2,kv_heads=1,vocab=32,max_seq=128,"
                          "experts=4,topk=2,dense_layers=1,%s",
-                         cases[which].sizes);
+                         split == 2 ? "gpt_oss,glu_limit=0.004" : "qwen3_moe", cases[which].sizes);
   g_autofree char *fields
       = g_strconcat (cases[which].fields, " main_grads=fp32 router_dtype=bf16 deterministic=on ",
                      splits_of[split], NULL);
@@ -515,7 +516,7 @@ main (void)
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
   test_add_runs (tcase, quantised_experts_are_near_the_cpus, 18);
-  test_add_runs (tcase, gathered_experts_are_near_the_cpus, 10);
+  test_add_runs (tcase, gathered_experts_are_near_the_cpus, 15);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
   test_add_runs (tcase, experts_beside_split_layers_are_near_the_cpus, 5);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));

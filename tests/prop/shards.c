@@ -94,14 +94,14 @@ parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64
   PlanBucketKind kind;
   const PlanSlot *slot = find_slot (self, role, layer, &kind);
   const guint64 size = self->layout->buckets[kind].padded / self->layout->buckets[kind].shards;
-  const guint64 part = kind == PLAN_BUCKET_EXPERTS ? self->expert_part : self->part;
+  const guint64 part = plan_bucket_is_of_experts (kind) ? self->expert_part : self->part;
   const guint64 before = floats_before (self, kind, layer);
   const guint64 count = slot->tensor.rows * slot->tensor.cols;
   const guint64 first = MAX (slot->offset, part * size);
   const guint64 end = MIN (slot->offset + count, (part + 1) * size);
   if (first >= end)
     return TRUE;
-  if (kind == PLAN_BUCKET_EXPERTS)
+  if (plan_bucket_is_of_experts (kind))
     at += self->place / (exec_evaluator_splits_experts_of (role) ? 1 : self->etp) * count;
   g_assert (before + end - part * size <= self->own_length
             && at + end - slot->offset <= self->n_expected);

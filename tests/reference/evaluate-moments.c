@@ -46,7 +46,7 @@ add_parts (ExecEvaluator *self, const PlanLayout *layout, const PlanTensor *tens
   const PlanBucket *bucket = &layout->buckets[kind];
   guint64 whole = tensor->rows * tensor->cols, share = bucket->padded / bucket->shards;
   const guint etp = exec_evaluator_splits_experts_of (tensor->role) ? self->etp : 1;
-  guint64 count = kind == PLAN_BUCKET_EXPERTS ? whole / (self->ep * etp) : whole, n;
+  guint64 count = plan_bucket_is_of_experts (kind) ? whole / (self->ep * etp) : whole, n;
 
   for (guint64 first = 0; first < whole; first += n)
     {

@@ -141,7 +141,8 @@ END_TEST
 /* Weights of experts that are quantised before they are gathered, each expert's by itself: on ranks
  * that share the experts and on one that has them alone, whose dense layers have buckets of their
  * own, over replicas, behind latent attention, beside split layers and in stages, of which one
- * begins with a dense layer. */
+ * begins with a dense layer; and beside biases of experts, which are gathered as they are. */
+#define GPT_OSS "family=gpt_oss,window=5,glu_limit=0.004,"
 START_TEST (experts_may_be_gathered_quantised)
 {
   static const struct
@@ -183,6 +184,13 @@ START_TEST (experts_may_be_gathered_quantised)
       "kv_lora=128,nope_dim=128,rope_dim=128,v_dim=128,router_groups=2,router_group_topk=1",
       "tp=2 sp=on ep=4 strategy=optim_grads_params fine_grained=on recompute=selective "
       "recompute_modules=mla_up_proj" },
+    { RANKS, GPT_OSS "layers=2,experts=4,topk=3", "ep=2 strategy=optim_grads_params" },
+    { 2 * RANKS, GPT_OSS "layers=4,experts=6,topk=2,dense_layers=1",
+      "tp=2 sp=on ep=2 etp=2 pp=2 strategy=optim_grads" },
+    { 2 * RANKS, GPT_OSS "layers=3,experts=4,topk=2",
+      "ep=2 dp_outer=2 outer_strategy=optim strategy=optim_grads_params recompute=full" },
+    { RANKS, GPT_OSS "layers=2,experts=4,topk=2",
+      "cp=2 ep=2 etp=2 strategy=optim main_grads=bf16" },
   };
   const guint format = (guint)_i % G_N_ELEMENTS (formats), split = (guint)_i / 5;
   const gboolean is_latent = strstr (splits[split].model, "kv_lora") != NULL;
@@ -242,7 +250,7 @@ main (void)
   test_add_runs (tcase, quantised_products_may_be_split, 43);
   test_add_runs (tcase, quantised_products_may_be_in_pieces, 36);
   test_add_runs (tcase, quantised_experts_may_be_split, 23);
-  test_add_runs (tcase, experts_may_be_gathered_quantised, 40);
+  test_add_runs (tcase, experts_may_be_gathered_quantised, 60);
   tcase_add_loop_test (tcase, latent_attention_may_be_quantised, 0, 7);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

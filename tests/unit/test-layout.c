@@ -50,6 +50,25 @@ START_TEST (shards_are_as_nccl_logged_them)
 }
 END_TEST
 
+/* gpt-oss's experts have biases. Where weights are quantised these are a bucket of bf16, which the
+ * same ranks share as the experts. */
+START_TEST (biases_of_experts_stay_with_these)
+{
+  PlanLayout layout;
+  layout_with ("gpt-oss-20b", 8, "optim_grads_params", "fp8", &layout);
+  const PlanBucket *b = layout.buckets;
+  ck_assert_uint_eq (b[PLAN_BUCKET_EXPERTS].raw, (guint64)32 * 3 * 2880 * 2880);
+  ck_assert_uint_eq (b[PLAN_BUCKET_EXPERTS_PLAIN].raw, 32 * 3 * 2880);
+  ck_assert_int_eq (b[PLAN_BUCKET_EXPERTS_PLAIN].units, 24);
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    if (plan_bucket_is_main (kind) || kind == PLAN_BUCKET_EXPERTS)
+      ck_assert_int_eq (plan_bucket_main (plan_bucket_plain (kind)), kind);
+  layout_with ("gpt-oss-20b", 8, "optim_grads_params", "compute", &layout);
+  ck_assert_uint_eq (b[PLAN_BUCKET_EXPERTS].raw, (guint64)32 * (3 * 2880 * 2880 + 3 * 2880));
+  ck_assert_uint_eq (b[PLAN_BUCKET_EXPERTS_PLAIN].raw, 0);
+}
+END_TEST
+
 /* DeepSeek-V3's first three layers have no experts. Where weights are quantised, those of products
  * are in a bucket of eight bits, for either kind of layer, and its norms and the router in one of
  * bf16; where they are lent the memory of gradients, those of either kind are. */
@@ -292,6 +311,7 @@ main (void)
   TCase *tcase = tcase_create ("layout");
   tcase_add_test (tcase, shards_are_as_nccl_logged_them);
   tcase_add_test (tcase, layers_of_either_kind_are_quantised);
+  tcase_add_test (tcase, biases_of_experts_stay_with_these);
   tcase_add_test (tcase, padding_grows_with_the_group);
   tcase_add_loop_test (tcase, communication_unit_has_a_floor, 0, 6);
   tcase_add_test (tcase, no_shard_has_no_padding);

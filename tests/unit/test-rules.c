@@ -433,6 +433,7 @@ static const struct
   { "not-built-yet-llama4", "llama4-scout", "gbs=64 seq=16384 cp=2" },
   { "not-built-yet-moe_grouped_gemm", "llama4-scout", "gbs=64 moe_grouped_gemm=off" },
   { "not-built-yet-sinks", "gpt-oss-20b", "gbs=64 cp=2" },
+  { "not-built-yet-sinks", "gpt-oss-20b", "gbs=64 compute=fp8-tensorwise param_gather=fp8" },
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=128" },
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=32 etp=2 dp_outer=2" },
   { "experts-need-sp", "mixtral-8x7b", "gbs=64 tp=2 sp=off" },
