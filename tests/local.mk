@@ -831,7 +831,7 @@ fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
   %D%/fake/test-cuda-bench.c %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c \
   %D%/fake/test-cuda-nccl.c %D%/fake/test-cuda-stages.c \
   %D%/fake/test-cuda-bytes.c %D%/fake/test-cuda-experts.c %D%/fake/test-cuda-modes.c %D%/fake/test-cuda-operands.c \
-  %D%/fake/test-cuda-params.c %D%/fake/test-cuda-split.c %D%/fake/test-cuda-squares.c \
+  %D%/fake/test-cuda-plans.c %D%/fake/test-cuda-params.c %D%/fake/test-cuda-split.c %D%/fake/test-cuda-squares.c \
   $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c %D%/gpu/gpu-there.h
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
@@ -864,6 +864,7 @@ fake_tests = \
   %D%/fake/test-cuda-graph.tap \
   %D%/fake/test-cuda-modes.tap \
   %D%/fake/test-cuda-operands.tap \
+  %D%/fake/test-cuda-plans.tap \
   %D%/fake/test-cuda-params.tap %D%/fake/test-cuda-split.tap \
   %D%/fake/test-cuda-walk.tap
 check_PROGRAMS += $(fake_tests)
@@ -911,6 +912,11 @@ tests_fake_test_cuda_bytes_tap_SOURCES = \
 tests_fake_test_cuda_bytes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_bytes_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_bytes_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_plans_tap_SOURCES = \
+  %D%/fake/test-cuda-plans.c $(cuda_case_sources) exec/cpu/gemm-plain.c
+tests_fake_test_cuda_plans_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_plans_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_plans_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_modes_tap_SOURCES = \
   %D%/fake/test-cuda-modes.c $(cuda_case_sources) exec/cpu/gemm-plain.c
 tests_fake_test_cuda_modes_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)

@@ -280,11 +280,16 @@ overfills_queue (const PlanFacts *f)
          && 3 * ((tokens + 63) / 64 * 64) + 1 >= 65536;
 }
 
+#define HOPPER 90 /* where alone cuBLASLt multiplies numbers with fp32 scales of blocks */
+
 static gboolean
 is_not_run (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_NATIVE)
-         && !plan_native_runs (f->plan, f->model, plan_data_parallel (f->plan, f->cluster), NULL);
+         && (!plan_native_runs (f->plan, f->model, plan_data_parallel (f->plan, f->cluster), NULL)
+             || !plan_native_has_whole_blocks (f->plan, f->model)
+             || (IS (f, COMPUTE, FP8_BLOCKWISE) && f->cluster->kind == PLAN_DEVICE_GPU
+                 && f->cluster->compute_capability != HOPPER));
 }
 
 /* Whether nothing starts the plan: the programs that fsdplan emit writes for FSDP2 hold dense
@@ -388,10 +393,10 @@ is_on_rocm (const PlanFacts *f)
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute all that is modelled: not an offloaded optimizer with moments in fp8 or CUDA graphs, "
-      "weights gathered in fp8 beside tp, moments in fp8 of an embedding that two stages share, and some "
-      "kinds of models; fsdplan run names which",
+      "moments in fp8 of an embedding that two stages share, matrices that are not of whole blocks of the compute format, "
+      "fp8-blockwise on GPUs other than Hopper, and some kinds of models; fsdplan run names which",
       "a limit of this version", 0 },
-    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ,
+    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_COMPUTE, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ,
       PLAN_CUDA_GRAPH, PLAN_OFFLOAD_OPTIMIZER),
     PLAN_LEVEL (NOT_RUN) },
   { { "dispatcher-wants-ibgda", "over the network moe_dispatcher=deepep and hybridep let GPUs start transfers (IBGDA), which ConnectX "

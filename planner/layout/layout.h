@@ -81,4 +81,11 @@ gboolean plan_layout_is_pooled (const PlanLayout *self, PlanBucketKind kind);
 /* Elements of a communication unit: the plan's value, or what `auto` comes to. */
 gint64 plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Plan *plan);
 
+/* Elements of a layer's experts, with their padding. */
+static inline guint64
+plan_layout_of_experts (const PlanBucket *buckets)
+{
+  return buckets[PLAN_BUCKET_EXPERTS].padded + buckets[PLAN_BUCKET_EXPERTS_PLAIN].padded;
+}
+
 G_END_DECLS

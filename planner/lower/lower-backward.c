@@ -18,7 +18,8 @@ static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
   const gboolean takes_more = self->dtype.grad_comm != self->dtype.main_grads
-                              || plan_lower_any_bucket (self)->received >= 0;
+                              || plan_lower_any_bucket (self)->received >= 0
+                              || self->bucket[PLAN_BUCKET_EXPERTS].received >= 0;
   return self->policy.shards_grads
          || (is_last && self->place.most_ranks * self->place.replicas > 1 && takes_more);
 }

@@ -494,11 +494,8 @@ static gint64
 units_ahead (const PlanLower *self, gint64 counted)
 {
   const PlanBucket *b = self->layout.buckets;
-  const gint64 unit
-      = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
-                 + (self->place.expert_ranks > 1
-                        ? b[PLAN_BUCKET_EXPERTS].padded + b[PLAN_BUCKET_EXPERTS_PLAIN].padded
-                        : 0));
+  const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
+                               + (self->place.expert_ranks > 1 ? plan_layout_of_experts (b) : 0));
   const gint64 left = self->policy.comm_unit / 2 - counted;
   if (self->policy.shards_weights && self->stack->weights.ahead == PLAN_AHEAD_ONE)
     return self->stage.layers > 1 ? 1 : 0;

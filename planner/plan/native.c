@@ -4,6 +4,8 @@
 #include "planner/plan/native.h"
 
 #include "planner/base/error.h"
+#include "planner/model/layer-kinds.h"
+#include "planner/model/tensor.h"
 
 #define LATER "is modelled and not executed yet"
 
@@ -124,4 +126,59 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GE
 {
   return check_fields (resolved, ranks, error) && check_split (resolved, error)
          && check_moments (resolved, model, ranks, error) && check_model (model, error);
+}
+
+/* Into how many parts ranks split the outputs (rows) of a matrix, and its inputs. */
+static void
+find_parts (const Plan *plan, const PlanTensor *tensor, gint64 *out_rows, gint64 *out_cols)
+{
+  const gint64 tp = plan->value[PLAN_TP], etp = plan->value[PLAN_ETP];
+  *out_rows = *out_cols = 1;
+  switch ((int)tensor->role)
+    {
+    case PLAN_TENSOR_PROJ:
+    case PLAN_TENSOR_DOWN:
+    case PLAN_TENSOR_SHARED_DOWN:
+      *out_cols = tp;
+      break;
+    case PLAN_TENSOR_EXPERT_DOWN:
+      *out_cols = etp;
+      break;
+    case PLAN_TENSOR_EXPERT_GATE_UP:
+      *out_rows = etp;
+      break;
+    case PLAN_TENSOR_Q_DOWN:
+    case PLAN_TENSOR_KV_DOWN:
+      break;
+    default:
+      *out_rows = tp;
+    }
+}
+
+gboolean
+plan_native_has_whole_blocks (const Plan *resolved, const PlanModel *model)
+{
+  const gint64 *value = resolved->value;
+  const gint64 block = plan_dtype_block (plan_field_dtype (resolved, PLAN_COMPUTE));
+  const gint64 split = model->kv_lora > 0 ? value[PLAN_TP] : 1;
+  guint kind = G_MAXUINT;
+  gboolean are_whole
+      = block == 0 || value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / split % block == 0;
+  for (gint64 layer = 0; block > 0 && are_whole && layer < model->layers; layer++)
+    {
+      PlanTensor tensors[PLAN_N_TENSORS];
+      if (plan_model_layer_kind (model, layer, 1) == kind)
+        continue;
+      kind = plan_model_layer_kind (model, layer, 1);
+      for (guint i = 0, n = plan_model_layer_tensors (model, layer, tensors); i < n; i++)
+        {
+          gint64 rows, cols;
+          find_parts (resolved, &tensors[i], &rows, &cols);
+          are_whole = are_whole
+                      && (tensors[i].kind != PLAN_TENSOR_KIND_LINEAR
+                          || ((gint64)tensors[i].rows / rows % block == 0
+                              && (gint64)tensors[i].cols / cols % block == 0));
+        }
+    }
+  return are_whole;
 }

@@ -11,4 +11,8 @@ G_BEGIN_DECLS
 gboolean plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks,
                            GError **error);
 
+/* Whether what products of a layer read is of whole blocks that share a scale, on each rank, where
+ * the compute format has such blocks. Kernels refuse others. */
+gboolean plan_native_has_whole_blocks (const Plan *resolved, const PlanModel *model);
+
 G_END_DECLS

@@ -429,9 +429,8 @@ units_ahead (const PlanCase *of, gint64 unit)
       = (gint64)(MAX (MAX (b[PLAN_BUCKET_LAYER].padded, b[PLAN_BUCKET_RECURRENT].padded),
                       b[PLAN_BUCKET_ATTENTION].padded)
                  + b[PLAN_BUCKET_PLAIN].padded
-                 + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1
-                        ? b[PLAN_BUCKET_EXPERTS].padded + b[PLAN_BUCKET_EXPERTS_PLAIN].padded
-                        : 0));
+                 + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1 ? plan_layout_of_experts (b)
+                                                                  : 0));
   const gint64 ahead = elements > 0 ? (limit + elements - 1) / elements : 0;
   const gboolean is_in_turn
       = value[PLAN_DOUBLE_BUFFER] == PLAN_DOUBLE_BUFFER_OFF

@@ -253,8 +253,7 @@ add_comm_unit (PlanSpace *self)
   plan_layout_init (&layout, self->model, self->stack, &plan, plan_cluster_devices (self->cluster));
   const gint64 unit
       = (gint64)(layout.buckets[PLAN_BUCKET_LAYER].padded + layout.buckets[PLAN_BUCKET_PLAIN].padded
-                 + layout.buckets[PLAN_BUCKET_EXPERTS].padded
-                 + layout.buckets[PLAN_BUCKET_EXPERTS_PLAIN].padded);
+                 + plan_layout_of_experts (layout.buckets));
   ADD (axis, PLAN_COMM_UNIT, unit - 1);
   ADD (axis, PLAN_COMM_UNIT, 2 * unit - 1);
 }

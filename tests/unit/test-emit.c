@@ -266,19 +266,18 @@ START_TEST (no_value_is_lost)
   const char *const *names = plan_field_names (field);
   const gboolean is_share = field == PLAN_OFFLOAD_OPTIMIZER || field == PLAN_HIDDEN_DROPOUT
                             || field == PLAN_ATTENTION_DROPOUT;
-  const gboolean is_of_experts = field == PLAN_MOE_CAPACITY || field == PLAN_MOE_AUX_LOSS;
   guint n_said = 0;
   for (guint b = 0; field != PLAN_NCCL && b < G_N_ELEMENTS (bases); b++)
     for (guint v = 0; v < (names ? g_strv_length ((char **)names) : 4); v++)
       {
         g_auto (Case) c = { 0 };
         g_autoptr (GError) error = NULL;
-        /* These need experts: see experts_read_back. */
         g_autofree char *value = names                     ? g_strdup (names[v])
                                  : field == PLAN_PP_LAYOUT ? g_strdup (layouts[v])
-                                 : is_of_experts           ? g_strdup ("none")
-                                 : is_share                ? g_strdup_printf ("0.%u", v + 1)
-                                                           : g_strdup_printf ("%u", 1u << v);
+                                 : field == PLAN_MOE_CAPACITY || field == PLAN_MOE_AUX_LOSS
+                                     ? g_strdup ("none")
+                                 : is_share ? g_strdup_printf ("0.%u", v + 1)
+                                            : g_strdup_printf ("%u", 1u << v);
         g_autofree char *fields
             = g_strdup_printf ("%s %s=%s", bases[b], plan_field_name (field), value);
         if (!case_init (&c, DENSE, "dgx-h100:2", fields, &error))

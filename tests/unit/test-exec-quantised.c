@@ -138,6 +138,19 @@ START_TEST (quantised_experts_may_be_split)
 }
 END_TEST
 
+/* Formats in which weights of experts are gathered. */
+static const struct
+{
+  const char *words, *sizes;
+  int expert_ffn, head_dim;
+} gathered[] = {
+  { "compute=fp8-tensorwise param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=32", 16, 16 },
+  { "compute=fp8-delayed param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=64", 16, 16 },
+  { "compute=mxfp8 param_gather=mxfp8 seq=64 gbs=8", "hidden=64,ffn=64", 32, 32 },
+  { "compute=nvfp4 param_gather=nvfp4 seq=32 gbs=8", "hidden=32,ffn=32", 48, 16 },
+  { "compute=fp8-blockwise param_gather=fp8 seq=128 gbs=8", "hidden=128,ffn=256", 128, 128 },
+};
+
 /* Weights of experts that are quantised before they are gathered, each expert's by itself: on ranks
  * that share the experts and on one that has them alone, whose dense layers have buckets of their
  * own, over replicas, behind latent attention, beside split layers and in stages, of which one
@@ -145,17 +158,6 @@ END_TEST
 #define GPT_OSS "family=gpt_oss,window=5,glu_limit=0.004,"
 START_TEST (experts_may_be_gathered_quantised)
 {
-  static const struct
-  {
-    const char *words, *sizes;
-    int expert_ffn, head_dim;
-  } formats[] = {
-    { "compute=fp8-tensorwise param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=32", 16, 16 },
-    { "compute=fp8-delayed param_gather=fp8 seq=32 gbs=8", "hidden=32,ffn=64", 16, 16 },
-    { "compute=mxfp8 param_gather=mxfp8 seq=64 gbs=8", "hidden=64,ffn=64", 32, 32 },
-    { "compute=nvfp4 param_gather=nvfp4 seq=32 gbs=8", "hidden=32,ffn=32", 48, 16 },
-    { "compute=fp8-blockwise param_gather=fp8 seq=128 gbs=8", "hidden=128,ffn=256", 128, 128 },
-  };
   static const struct
   {
     guint ranks;
@@ -192,19 +194,19 @@ START_TEST (experts_may_be_gathered_quantised)
     { RANKS, GPT_OSS "layers=2,experts=4,topk=2",
       "cp=2 ep=2 etp=2 strategy=optim main_grads=bf16" },
   };
-  const guint format = (guint)_i % G_N_ELEMENTS (formats), split = (guint)_i / 5;
+  const guint format = (guint)_i % G_N_ELEMENTS (gathered), split = (guint)_i / 5;
   const gboolean is_latent = strstr (splits[split].model, "kv_lora") != NULL;
-  const gboolean keeps = split % 2 == 1 && strstr (formats[format].words, "param_gather=fp8");
+  const gboolean keeps = split % 2 == 1 && strstr (gathered[format].words, "param_gather=fp8");
   const gboolean is_cut = split == 7;                                   /* in rows of 64 tokens */
   if (format == 4 && (is_cut || (split % 3 != 0 && test_share () > 1))) /* they take longest */
     return;
   g_autofree char *model = g_strdup_printf (
       "%s,%s,expert_ffn=%d,heads=2,kv_heads=2,head_dim=%d,vocab=32,max_seq=128",
-      splits[split].model, formats[format].sizes,
-      formats[format].expert_ffn * (strstr (splits[split].words, "etp=2") ? 2 : 1),
-      is_latent ? 256 : formats[format].head_dim);
+      splits[split].model, gathered[format].sizes,
+      gathered[format].expert_ffn * (strstr (splits[split].words, "etp=2") ? 2 : 1),
+      is_latent ? 256 : gathered[format].head_dim);
   g_autofree char *words
-      = g_strjoin (" ", "main_grads=fp32 moe_imbalance=8 mbs=1", formats[format].words,
+      = g_strjoin (" ", "main_grads=fp32 moe_imbalance=8 mbs=1", gathered[format].words,
                    splits[split].words, keeps ? "keep_transpose=on" : "", NULL);
   compare_split (model, splits[split].ranks, words);
 }

@@ -449,7 +449,8 @@ START_TEST (experts_may_be_split)
           "ep=2 etp=2 dp_outer=1 strategy=optim router_dtype=bf16 compute=bf16",
           "tp=2 sp=on ep=2 etp=2 strategy=optim_grads moe_capacity=0.7 moe_pad_to_capacity=on",
           "ep=1 etp=2 strategy=optim_grads_params compute=bf16 grad_accum_fusion=off recompute="
-          "selective recompute_modules=moe" };
+          "selective recompute_modules=moe",
+          "tp=4 sp=on strategy=optim reduce_algo=a2a" };
   g_autofree char *words = g_strconcat (splits[_i / 4], " mbs=1 moe_imbalance=4", NULL);
   for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
     compare_split (expert_models[_i % 4], ranks, words);
@@ -662,7 +663,7 @@ main (void)
   test_add_runs (tcase, pieces_change_little, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, a_wrong_exchange_is_found, 0, 2);
   test_add_runs (tcase, experts_may_be_beside_split_layers, 40);
-  test_add_runs (tcase, experts_may_be_split, 40);
+  test_add_runs (tcase, experts_may_be_split, 44);
   tcase_add_loop_test (tcase, balance_is_of_whole_sequences, 0, 12);
   tcase_add_test (tcase, nothing_is_counted_without_the_loss);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
