@@ -116,6 +116,7 @@ short_tests = \
   %D%/unit/test-sim.tap \
   %D%/unit/test-stack.tap \
   %D%/unit/test-stack-memory.tap \
+  %D%/unit/test-lower-torch.tap \
   %D%/unit/test-store.tap \
   %D%/unit/test-store-files.tap \
   %D%/unit/test-store-transfer.tap \

@@ -20,9 +20,15 @@ typedef struct
   gboolean quantises_on_use; /* quantised inputs are made again where they are read, not kept */
   gboolean gathers_first;    /* split inputs are gathered and then quantised, whole on each rank */
   gboolean compiles;         /* torch.compile runs the layer */
+  gboolean compiles_parts;   /* see PlanStackLayer */
+  gboolean hides_products;   /* so op-by-op recompute knows none of this layer's */
   gboolean keeps_gathered;   /* inputs gathered over the tensor-parallel group stay */
   gboolean pairs_keys;       /* keys and values are kept twice (PLAN_KEYS_PAIRED) */
+  gboolean joins_qkv;        /* queries, keys and values are one product (see PlanStackLayer) */
+  guint products;            /* of this layer, that op-by-op recompute has counted so far */
   gboolean has_own_kernels; /* our runtime's: maps of rows hold the number of rows of each expert */
+  gboolean is_autograd;     /* PyTorch's: rows of experts are moved and weighed by its ops */
+  gboolean pads_rows;       /* see PlanStackLayer */
   gboolean waits_for_counts; /* the host waits for these numbers */
   gboolean moves_eagerly;    /* rows are moved op by op */
   gboolean overlaps_shared;  /* shared experts run beside the sending of rows */
@@ -78,6 +84,12 @@ plan_layer_define_rows (PlanLayerBuilder *b, PlanValueId id, gint64 cols)
 {
   plan_layer_define (b->graph, id, b->sizes->rows * cols, b->sizes->compute);
 }
+
+/* Notes what op-by-op recompute keeps of the product just added: of all products of a layer that
+ * have no bias, every second one, from the first on. A framework may make one product as several,
+ * of so many columns each; `parts` ends with 0. `saved`: the value of those columns. */
+void plan_layer_save_product (PlanLayerBuilder *b, PlanValueId saved, const gint64 *parts);
+void plan_layer_save_whole_product (PlanLayerBuilder *b); /* the same of one in one piece */
 
 /* Adds quantising of `in` as `out` and, transposed, as `col`. Returns what the forward GEMM reads;
  * `out_kept` is what the backward one reads. Both are `in` where nothing is quantised. */

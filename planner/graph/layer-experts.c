@@ -25,6 +25,8 @@ add_shared_up (PlanLayerBuilder *b)
   plan_layer_add_linear (b, PLAN_MODULE_SHARED, b->shared_in, b->shared_in_kept,
                          PLAN_VALUE_SHARED_UP, PLAN_TENSOR_SHARED_GATE_UP, NONE,
                          b->model->gated ? 2 * ffn : ffn, hidden);
+  plan_layer_save_product (b, PLAN_VALUE_SHARED_UP_SAVED,
+                           (gint64[]){ ffn, b->model->gated ? ffn : 0, 0 });
   PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED,
                                    PLAN_VALUE_SHARED_UP, PLAN_VALUE_SHARED_ACT);
   node->rows = sizes->rows;
@@ -39,6 +41,8 @@ add_shared_down (PlanLayerBuilder *b)
                                    PLAN_VALUE_SHARED_ACT_Q, PLAN_VALUE_SHARED_ACT_COL,
                                    PLAN_VALUE_SHARED_DOWN, PLAN_TENSOR_SHARED_DOWN,
                                    b->model->hidden, b->sizes->shared_ffn);
+  if (!b->compiles)
+    plan_layer_save_whole_product (b);
   return plan_layer_add_branch_end (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_DOWN,
                                     PLAN_VALUE_DOWN_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
 }
@@ -59,12 +63,23 @@ add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
   return PLAN_VALUE_SHARED_GATED;
 }
 
-/* Whether rows that have come sorted by rank are then sorted by expert. Frameworks do so for a
- * single rank as well. Our kernels do only for several, whose rows come with gaps between ranks. */
+/* Whether rows that have come sorted by rank are then sorted by expert. Megatron-LM does so for a
+ * single rank as well. Our kernels do only for several, whose rows come with gaps between ranks;
+ * so does torchtitan (LocalTokenDispatcher). */
 static gboolean
 sorts_again (const PlanLayerBuilder *b)
 {
-  return b->has_own_kernels ? b->ep * b->etp > 1 : b->sizes->experts > 1;
+  return b->has_own_kernels ? b->ep * b->etp > 1
+         : b->is_autograd   ? b->ep > 1 || b->pads_rows
+                            : b->sizes->experts > 1;
+}
+
+/* Whether the router's scores weigh rows that are back from their experts (torchtitan's
+ * token_dispatcher.py, combine), and not within these. */
+static gboolean
+weighs_late (const PlanLayerBuilder *b)
+{
+  return b->is_autograd && !b->model->scores_on_input;
 }
 
 /* Whether rows that have come are moved in blocks of equally many, without a map. Our own kernels
@@ -76,13 +91,16 @@ moves_blocks (const PlanLayerBuilder *b)
 }
 
 /* Entries of a map that sorts rows, which each go to `slots` places, by expert. Transformer
- * Engine's maps have entries for each expert per row (pytorch/triton/permutation.py). */
+ * Engine's maps have entries for each expert per row (pytorch/triton/permutation.py), torchtitan's
+ * two indices of 8 bytes for each row: of its token, and of its score. */
 static gint64
 map_entries (const PlanLayerBuilder *b, gint64 in_rows, gint64 slots, gint64 out_rows,
              gint64 experts)
 {
   if (b->has_own_kernels)
     return PLAN_ROW_MAP_HEAD + out_rows + in_rows * slots + experts;
+  if (b->is_autograd)
+    return 4 * out_rows;
   return in_rows * (2 * experts + 1);
 }
 
@@ -206,7 +224,7 @@ add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, 
   PlanNode *node = add_move (b, PLAN_NODE_SEND_ROWS, in, out, in_rows, out_rows, 0);
   if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
     {
-      node->other = out == PLAN_VALUE_CAME ? probs_sent (b) : PLAN_NO_VALUE;
+      node->other = out == PLAN_VALUE_CAME && !weighs_late (b) ? probs_sent (b) : PLAN_NO_VALUE;
       if (b->has_own_kernels && out == PLAN_VALUE_CAME)
         send_probs (b, node);
     }
@@ -334,6 +352,8 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
           node->col = PLAN_VALUE_ROW_PROBS;
           plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
         }
+      node->holds = b->is_autograd ? plan_value_bit (PLAN_VALUE_SENT) : 0;
+      node->is_bare = weighs_late (b);
       plan_layer_define (b->graph, PLAN_VALUE_SORT_MAP, node->entries, PLAN_DTYPE_I32);
       at = PLAN_VALUE_ROWS;
     }
@@ -445,6 +465,10 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   plan_layer_define (b->graph, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
   plan_layer_define (b->graph, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
   plan_layer_define (b->graph, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
+  /* The product of a router is always made again (force_recompute_mm_shapes_by_fqns), unless it
+   * has a bias. */
+  if (m->expert_bias && !b->hides_products && (sizes->sac & PLAN_SAC_BIASED))
+    node->saved = PLAN_VALUE_ROUTE_SAVED;
   b->probs = PLAN_VALUE_PROBS;
   b->routes = PLAN_VALUE_ROUTE_MAP;
   if (sizes->capacity > 0)
@@ -504,12 +528,33 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
 }
 
 /* Keeps rows until the combine: frameworks hold references to what went to the experts until all
- * rows are back. `last` is the output of the experts' module. */
+ * rows are back. `last` is the output of the experts' module. torchtitan holds what experts read
+ * and made (moe.py, RoutedExperts.forward). */
 static void
-hold_rows (PlanNode *node, PlanValueId last)
+hold_rows (const PlanLayerBuilder *b, PlanNode *node, PlanValueId last)
 {
-  node->holds = plan_value_bit (PLAN_VALUE_SENT) | plan_value_bit (PLAN_VALUE_CAME)
-                | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (last);
+  const PlanValueSet sent
+      = plan_value_bit (PLAN_VALUE_SENT) | plan_value_bit (PLAN_VALUE_CAME) | plan_value_bit (last);
+  node->holds = plan_value_bit (PLAN_VALUE_EXPERT_DOWN)
+                | (b->is_autograd ? plan_value_bit (PLAN_VALUE_ROWS) : sent);
+}
+
+/* Adds what weighs rows by the router's scores, in fp32. Unless it is compiled, autograd keeps the
+ * fp32 rows. */
+static PlanValueId
+add_weighed_rows (PlanLayerBuilder *b, PlanValueId rows, gint64 n)
+{
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_SCALE_ROWS, PLAN_MODULE_EXPERTS, rows,
+                                   PLAN_VALUE_ROWS_SCALED);
+  node->other = PLAN_VALUE_ROW_PROBS;
+  node->rows = n;
+  node->cols = b->model->hidden;
+  plan_layer_define (b->graph, node->out, n * node->cols, b->sizes->compute);
+  if (b->compiles && !b->compiles_parts)
+    return node->out;
+  node->stats = PLAN_VALUE_WIDENED;
+  plan_layer_define (b->graph, node->stats, n * node->cols, PLAN_DTYPE_FP32);
+  return node->out;
 }
 
 /* Adds the way back to the tokens' ranks by the libraries that send each token once. */
@@ -520,20 +565,22 @@ add_library_combine (PlanLayerBuilder *b)
   const gint64 tokens = sizes->split_rows;
   const gboolean sorts = b->dispatcher == PLAN_MOE_DISPATCHER_HYBRIDEP;
   const gint64 rows = sorts ? sizes->expert_rows : sizes->came_rows;
+  const PlanValueId made = weighs_late (b)
+                               ? add_weighed_rows (b, PLAN_VALUE_EXPERT_DOWN, sizes->expert_rows)
+                               : PLAN_VALUE_EXPERT_DOWN;
   PlanNode *node;
   if (!sorts)
     {
-      node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_UNSORTED,
-                       sizes->expert_rows, rows, rows * (2 * sizes->experts + 1));
+      node = add_move (b, PLAN_NODE_UNPERMUTE, made, PLAN_VALUE_UNSORTED, sizes->expert_rows, rows,
+                       map_entries (b, rows, b->model->topk, first_rows (b), sizes->experts));
       node->map = PLAN_VALUE_ROW_MAP;
       node->is_eager = b->moves_eagerly;
     }
   if (b->overlaps_shared)
     b->shared_out = add_shared_down (b);
-  node = add_send (b, sorts ? PLAN_VALUE_EXPERT_DOWN : PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED,
-                   rows, tokens);
+  node = add_send (b, sorts ? made : PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED, rows, tokens);
   node->goes_beside = b->overlaps_shared;
-  hold_rows (node, PLAN_VALUE_UNSORTED);
+  hold_rows (b, node, PLAN_VALUE_UNSORTED);
 }
 
 static void
@@ -580,12 +627,15 @@ add_alltoall_combine (PlanLayerBuilder *b)
       add_send (b, at, PLAN_VALUE_RETURNED, sent, sent)->goes_beside = b->overlaps_shared;
       at = PLAN_VALUE_RETURNED;
     }
+  if (weighs_late (b))
+    at = add_weighed_rows (b, at, first_rows (b));
   node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, first_rows (b), tokens,
                    map_entries (b, tokens, b->model->topk, first_rows (b), b->model->experts));
   node->map = PLAN_VALUE_ROW_MAP;
   node->is_eager = b->moves_eagerly;
-  node->waits = b->ep * b->etp == 1 && !b->has_own_kernels && !joins && sizes->capacity == 0;
-  hold_rows (node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
+  node->waits = b->ep * b->etp == 1 && !b->has_own_kernels && !b->is_autograd && !joins
+                && sizes->capacity == 0;
+  hold_rows (b, node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
 }
 
 /* Adds what multiplies rows by their probabilities before experts read them. */
@@ -599,6 +649,19 @@ add_scaled_rows (PlanLayerBuilder *b, PlanValueId rows)
   node->cols = plan_model_expert_width (b->model);
   plan_layer_define (b->graph, node->out, node->rows * node->cols, b->sizes->compute);
   return node->out;
+}
+
+/* Keeps what autograd saves of an activation beside its input: the activated gate or, where gates
+ * are clamped, both factors, the sigmoid of one, and their product (torchtitan's gpt_oss/moe.py,
+ * swiglu). */
+static void
+keep_gate (PlanLayerBuilder *b, PlanNode *node)
+{
+  const gint64 parts = b->model->glu_limit > 0 ? 4 : 1;
+  if (!b->keeps_gate)
+    return;
+  node->stats = PLAN_VALUE_EXPERT_GATE;
+  plan_layer_define (b->graph, node->stats, node->rows * node->cols * parts, b->sizes->compute);
 }
 
 PlanValueId
@@ -626,9 +689,10 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
                      b->model->gated ? 2 * ffn : ffn, width);
   PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
                                    PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
-  node->other = b->model->scores_on_input ? PLAN_NO_VALUE : PLAN_VALUE_ROW_PROBS;
+  node->other = b->model->scores_on_input || weighs_late (b) ? PLAN_NO_VALUE : PLAN_VALUE_ROW_PROBS;
   node->rows = sizes->expert_rows;
   node->cols = ffn;
+  keep_gate (b, node);
   plan_layer_define (b->graph, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
   add_expert_linear (b, PLAN_MODULE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT_Q,
                      PLAN_VALUE_EXPERT_ACT_COL, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,

@@ -227,20 +227,6 @@ add_residual (PlanLayerBuilder *b, PlanValueId in, PlanValueId branch, PlanValue
   plan_layer_define (b->graph, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
 }
 
-/* Notes what per-op selective recompute keeps of the GEMM just added: a part of its output, or all
- * of it. */
-static void
-save (PlanLayerBuilder *b, PlanValueId saved, gint64 cols)
-{
-  PlanNode *node = &b->graph->nodes[b->graph->n_nodes - 1];
-  if (!b->sizes->per_op || cols == 0)
-    return;
-  node->saved = cols == node->cols ? node->out : saved;
-  node->saved_cols = cols;
-  if (node->saved == saved)
-    plan_layer_define (b->graph, saved, b->sizes->rows * cols, b->sizes->compute);
-}
-
 void
 plan_layer_add_quantised_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                                  PlanValueId q, PlanValueId col, PlanValueId out,
@@ -250,6 +236,21 @@ plan_layer_add_quantised_linear (PlanLayerBuilder *b, PlanModule module, PlanVal
   const PlanValueId read
       = plan_layer_add_quantize (b, module, in, q, col, weight, b->sizes->rows, depth, &kept);
   plan_layer_add_linear (b, module, read, kept, out, weight, NONE, cols, depth);
+}
+
+/* Adds what weighs the result of attention that knows no sinks, from the logarithms of its sums
+ * (torchtitan's gpt_oss/model.py, apply_attention_sink_rescale): autograd keeps both results. */
+static PlanValueId
+add_sinks (PlanLayerBuilder *b)
+{
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_SINK, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN,
+                                   PLAN_VALUE_ATTN_GATED);
+  node->other = PLAN_VALUE_LSE;
+  node->weight = PLAN_TENSOR_SINKS;
+  node->rows = b->sizes->rows * b->sizes->heads;
+  node->cols = b->sizes->head_dim;
+  plan_layer_define (b->graph, node->out, node->rows * node->cols, b->sizes->compute);
+  return node->out;
 }
 
 static PlanValueId
@@ -277,11 +278,12 @@ add_attention (PlanLayerBuilder *b, PlanValueId qkv)
     plan_layer_add (graph, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
   if (b->sizes->key_heads != b->sizes->kv_heads)
     {
-      PlanNode *node
-          = plan_layer_add (graph, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_WIDE);
+      PlanNode *node = plan_layer_add (graph, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv,
+                                       PLAN_VALUE_KEYS_COPIED);
       node->rows = b->sizes->rows;
-      plan_layer_define (graph, PLAN_VALUE_WIDE, b->sizes->rows * 3 * out_cols, b->sizes->compute);
-      qkv = PLAN_VALUE_WIDE;
+      plan_layer_define (graph, PLAN_VALUE_KEYS_COPIED, b->sizes->rows * 3 * out_cols,
+                         b->sizes->compute);
+      qkv = PLAN_VALUE_KEYS_COPIED;
     }
   PlanNode *node
       = plan_layer_add (graph, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
@@ -292,12 +294,12 @@ add_attention (PlanLayerBuilder *b, PlanValueId qkv)
   plan_layer_define (graph, PLAN_VALUE_LSE, b->sizes->rows * b->sizes->heads, PLAN_DTYPE_FP32);
   if (b->pairs_keys)
     {
-      node->col = PLAN_VALUE_PAIRS;
-      plan_layer_define (graph, PLAN_VALUE_PAIRS,
+      node->col = PLAN_VALUE_KEYS_COPIED;
+      plan_layer_define (graph, PLAN_VALUE_KEYS_COPIED,
                          b->sizes->rows * 2 * b->sizes->kv_heads * b->sizes->head_dim,
                          b->sizes->compute);
     }
-  return PLAN_VALUE_ATTN;
+  return b->model->sinks && b->is_autograd ? add_sinks (b) : PLAN_VALUE_ATTN;
 }
 
 /* Parts queries, keys and values from the gate of attention's output, as copies (attention.py,
@@ -348,6 +350,9 @@ add_attention_branch (PlanLayerBuilder *b)
   const gboolean is_latent = b->model->kv_lora > 0, is_gated = b->model->attn_gate;
   const gint64 attn_cols = b->sizes->heads * (is_latent ? b->model->v_dim : b->sizes->head_dim);
   const gint64 gates = is_gated ? attn_cols : 0;
+  const gint64 q_cols = b->sizes->heads * b->sizes->head_dim,
+               kv_cols = b->sizes->kv_heads * b->sizes->head_dim;
+  const gint64 apart[] = { q_cols, kv_cols, kv_cols, 0 }, joined[] = { q_cols + 2 * kv_cols, 0 };
   const gboolean is_ssm = b->is_recurrent && b->model->ssm.heads > 0;
   plan_layer_add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X,
                        PLAN_VALUE_NORM1, PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM,
@@ -369,6 +374,7 @@ add_attention_branch (PlanLayerBuilder *b)
       plan_layer_add_quantised_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
                                        PLAN_VALUE_ATTN_COL, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
                                        b->model->hidden, attn_cols);
+      plan_layer_save_whole_product (b);
       return end_attention_branch (b);
     }
   PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms,
@@ -379,13 +385,14 @@ add_attention_branch (PlanLayerBuilder *b)
       b, PLAN_MODULE_OTHER, read, kept, is_gated ? PLAN_VALUE_QKV_GATE : PLAN_VALUE_QKV,
       PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS,
       gates + (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
-  save (b, PLAN_VALUE_QKV_SAVED, (b->sizes->heads + b->sizes->kv_heads) * b->sizes->head_dim);
-  add_attention (b, is_gated ? add_split (b) : PLAN_VALUE_QKV);
-  const PlanValueId out = is_gated ? add_output_gate (b) : PLAN_VALUE_ATTN;
+  plan_layer_save_product (b, PLAN_VALUE_QKV_SAVED, b->joins_qkv ? joined : apart);
+  const PlanValueId made = add_attention (b, is_gated ? add_split (b) : PLAN_VALUE_QKV);
+  const PlanValueId out = is_gated ? add_output_gate (b) : made;
   read = plan_layer_add_quantize (b, PLAN_MODULE_OTHER, out, PLAN_VALUE_ATTN_Q, PLAN_VALUE_ATTN_COL,
                                   PLAN_TENSOR_PROJ, b->sizes->rows, attn_cols, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
                          PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
+  plan_layer_save_whole_product (b);
   return end_attention_branch (b);
 }
 
@@ -411,7 +418,8 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
     }
   plan_layer_add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
                          PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
-  save (b, PLAN_VALUE_UP_SAVED, b->sizes->ffn);
+  plan_layer_save_product (b, PLAN_VALUE_UP_SAVED,
+                           (gint64[]){ b->sizes->ffn, up - b->sizes->ffn, 0 });
   PlanNode *node
       = plan_layer_add (graph, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
   node->rows = b->sizes->rows;
@@ -427,7 +435,8 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
                                   b->sizes->ffn, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
                          PLAN_TENSOR_DOWN_BIAS, b->model->hidden, b->sizes->ffn);
-  save (b, PLAN_VALUE_DOWN_SAVED, b->model->gated && !b->compiles ? b->model->hidden : 0);
+  if (!b->compiles)
+    plan_layer_save_whole_product (b);
   return plan_layer_add_branch_end (b, PLAN_MODULE_MLP, PLAN_VALUE_DOWN, PLAN_VALUE_DOWN_SUM,
                                     PLAN_VALUE_POST2, PLAN_VALUE_POST2_STATS,
                                     PLAN_TENSOR_MLP_POST_NORM);
@@ -609,8 +618,11 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   self->has_columns = self->quantises && !(per_tensor && cluster->compute_capability >= 100);
   self->per_op = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                  && value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (value, OP_SAC);
-  self->repeats_attention
-      = stack->layer.repeats == PLAN_REPEATS_CUDNN_ATTENTION && cluster->compute_capability >= 100;
+  self->sac = self->per_op ? stack->layer.sac : 0;
+  if (self->per_op && cluster->compute_capability < 100)
+    self->sac |= PLAN_SAC_CUDNN;
+  if ((self->sac & PLAN_SAC_SOME) && (model->kv_lora > 0 || model->sinks || model->scores_on_input))
+    self->sac |= PLAN_SAC_ROWS;
 }
 
 static void
@@ -621,6 +633,7 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
   b.graph = self;
   b.is_nope = (kind & PLAN_LAYER_NOPE) != 0;
   b.is_recurrent = (kind & PLAN_LAYER_RECURRENT) != 0;
+  b.hides_products = b.compiles && b.compiles_parts && (kind & PLAN_LAYER_EXPERTS);
   self->keys = keys_of (model, kind, attended);
   plan_layer_define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
   const PlanValueId hidden
@@ -693,9 +706,13 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
                          && !(has_own_kernels && value[PLAN_SP] == PLAN_SP_ON),
           .keeps_gate = stack->layer.kernels == PLAN_KERNELS_PYTORCH && model->gated && !compiles,
           .compiles = compiles,
+          .compiles_parts = stack->layer.compiles_parts,
           .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
           .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,
+          .joins_qkv = stack->layer.joins_qkv,
           .has_own_kernels = has_own_kernels,
+          .is_autograd = stack->layer.kernels == PLAN_KERNELS_PYTORCH,
+          .pads_rows = stack->layer.pads_rows,
           .waits_for_counts = has_own_kernels && cluster->kind == PLAN_DEVICE_GPU,
           .overlaps_shared = value[PLAN_MOE_SHARED_OVERLAP] == PLAN_MOE_SHARED_OVERLAP_ON,
           .moves_eagerly = value[PLAN_MOE_PERMUTE_FUSION] == PLAN_MOE_PERMUTE_FUSION_OFF,

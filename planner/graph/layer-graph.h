@@ -37,6 +37,7 @@ typedef struct
   gint64 near,
       far; /* rows sent over links and over the network, where each token goes to a rank once */
   PlanValueSet holds;          /* values freed only behind this node, which it does not read */
+  gboolean is_bare;            /* it moves rows alone, and no probabilities */
   gboolean is_first_permute;   /* it sorts this rank's tokens as the router says */
   gboolean is_eager;           /* rows are moved by a framework's ops, one by one */
   gboolean goes_beside;        /* the nodes of shared experts just before it go beside it */
@@ -88,13 +89,13 @@ typedef struct
   PlanDelta delta;                              /* heads of the delta rule on this rank */
   PlanSsm ssm;                                  /* heads and groups of state spaces on this rank */
   gint64 key_heads; /* key heads that attention reads: kv_heads, or heads where keys are repeated */
-  PlanDtype compute;          /* format of activations */
-  PlanDtype linear;           /* format of the GEMMs of layers */
-  PlanDtype weights;          /* format in which those read weights */
-  gboolean quantises;         /* `linear` is not `compute` */
-  gboolean per_op;            /* recompute decides op by op, and keeps what single ops wrote */
-  gboolean repeats_attention; /* and recomputes this device's attention as well */
-  gboolean has_columns;       /* GEMMs over rows read transposed copies */
+  PlanDtype compute;    /* format of activations */
+  PlanDtype linear;     /* format of the GEMMs of layers */
+  PlanDtype weights;    /* format in which those read weights */
+  gboolean quantises;   /* `linear` is not `compute` */
+  gboolean per_op;      /* recompute decides op by op, and keeps what single ops wrote */
+  PlanSac sac;          /* which, on this device; PLAN_SAC_CUDNN: its attention */
+  gboolean has_columns; /* GEMMs over rows read transposed copies */
 } PlanSizes;
 
 /* The graphs of all kinds of layer. A value has the same size in every graph that has it. */

@@ -19,16 +19,19 @@ needs (const PlanNode *node)
     case PLAN_NODE_SSM_CONV:
     case PLAN_NODE_GROUP_NORM:
     case PLAN_NODE_DELTA_GATES:
-      return BIT (in) | BIT (stats);
+    case PLAN_NODE_EXPERT_ACTIVATE:
+    case PLAN_NODE_SINK:
+    case PLAN_NODE_GATE:
+    case PLAN_NODE_GATE_HEADS:
+    case PLAN_NODE_SSM_SCAN:
+      return BIT (in) | BIT (other) | BIT (stats);
     case PLAN_NODE_ATTENTION:
       return BIT (in) | BIT (out) | BIT (col) | BIT (stats);
     case PLAN_NODE_LINEAR:
-      return BIT (kept) | BIT (saved);
     case PLAN_NODE_EXPERT_LINEAR:
-      return BIT (kept) | BIT (other) | BIT (map);
-    case PLAN_NODE_EXPERT_ACTIVATE:
+      return BIT (kept) | BIT (saved) | BIT (other) | BIT (map);
     case PLAN_NODE_SCALE_ROWS:
-      return BIT (in) | BIT (other);
+      return BIT (other) | (node->stats == PLAN_NO_VALUE ? BIT (in) : BIT (stats));
     case PLAN_NODE_LATENT_ATTENTION:
       return BIT (in) | BIT (other) | BIT (latent) | BIT (out) | BIT (stats);
     case PLAN_NODE_ROUTE:
@@ -37,10 +40,6 @@ needs (const PlanNode *node)
       return BIT (stats) | BIT (places) | (node->selects_by_mask ? BIT (other) | BIT (map) : 0);
     case PLAN_NODE_UNPERMUTE:
       return BIT (map);
-    case PLAN_NODE_GATE:
-    case PLAN_NODE_GATE_HEADS:
-    case PLAN_NODE_SSM_SCAN:
-      return BIT (in) | BIT (other) | BIT (stats);
     case PLAN_NODE_DELTA_KEYS:
       return BIT (col) | BIT (stats);
     case PLAN_NODE_DELTA_RULE:
@@ -70,6 +69,23 @@ needs (const PlanNode *node)
   g_assert_not_reached ();
 }
 
+/* Whether op-by-op recompute keeps what a node makes, beside products: results of attention and of
+ * communication. */
+static gboolean
+is_kept_op (const PlanSizes *sizes, const PlanNode *node)
+{
+  switch (node->kind)
+    {
+    case PLAN_NODE_ATTENTION:
+    case PLAN_NODE_LATENT_ATTENTION:
+      return (sizes->sac & PLAN_SAC_CUDNN) != 0;
+    case PLAN_NODE_SEND_ROWS:
+      return (sizes->sac & PLAN_SAC_ROWS) != 0;
+    default:
+      return node->kind == PLAN_NODE_REDUCE_TP;
+    }
+}
+
 #define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
 
 gboolean
@@ -92,8 +108,7 @@ plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *pl
          || (node->module == PLAN_MODULE_LATENT_UP && HAS_MODULE (value, MLA_UP_PROJ))
          || (node->module == PLAN_MODULE_NORM && HAS_MODULE (value, LAYERNORM))
          || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
-         || ((node->kind != PLAN_NODE_ATTENTION || sizes->repeats_attention)
-             && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
+         || (HAS_MODULE (value, OP_SAC) && !is_kept_op (sizes, node));
 }
 
 PlanValueSet
@@ -126,6 +141,33 @@ plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes, PlanN
       kept |= self->captured >> i & 1 ? self->outside : 0;
     }
   return kept;
+}
+
+void
+plan_layer_save_product (PlanLayerBuilder *b, PlanValueId saved, const gint64 *parts)
+{
+  PlanNode *node = &b->graph->nodes[b->graph->n_nodes - 1];
+  gint64 cols = 0;
+  if (!b->sizes->per_op || b->hides_products)
+    return;
+  if (node->bias != PLAN_N_TENSORS)
+    cols = b->sizes->sac & PLAN_SAC_BIASED ? node->cols : 0;
+  else
+    for (; *parts > 0; parts++)
+      cols += b->products++ % 2 == 0 ? *parts : 0;
+  if (cols == 0)
+    return;
+  node->saved = cols == node->cols ? node->out : saved;
+  node->saved_cols = cols;
+  if (node->saved == saved)
+    plan_layer_define (b->graph, saved, node->rows * cols, b->sizes->compute);
+}
+
+void
+plan_layer_save_whole_product (PlanLayerBuilder *b)
+{
+  const gint64 cols = b->graph->nodes[b->graph->n_nodes - 1].cols;
+  plan_layer_save_product (b, PLAN_NO_VALUE, (gint64[]){ cols, 0 });
 }
 
 gboolean

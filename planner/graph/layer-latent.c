@@ -26,6 +26,7 @@ add_latent_down (PlanLayerBuilder *b, PlanValueId in, PlanValueId kept, PlanValu
                  PlanTensorRole weight, gint64 cols)
 {
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, in, kept, out, weight, NONE, cols, b->model->hidden);
+  plan_layer_save_whole_product (b);
   b->graph->nodes[b->graph->n_nodes - 1].rows = b->sizes->split_rows;
   plan_layer_define (b->graph, out, b->sizes->split_rows * cols, b->sizes->compute);
 }
@@ -39,6 +40,7 @@ add_latent_up (PlanLayerBuilder *b, const PlanValueId *forms, PlanValueId out,
   const PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_LATENT_UP, forms[0], forms,
                                                          weight, depth, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, read, kept, out, weight, NONE, cols, depth);
+  plan_layer_save_whole_product (b);
 }
 
 /* Adds the all-gather of the part that all key heads have in common, beside the latent vector. */
@@ -87,6 +89,7 @@ add_queries (PlanLayerBuilder *b, const PlanValueId *x, PlanValueId norm, PlanVa
                                           &kept_whole);
       plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, whole, kept_whole, PLAN_VALUE_Q,
                              PLAN_TENSOR_Q, NONE, q_cols, m->hidden);
+      plan_layer_save_whole_product (b);
     }
 }
 

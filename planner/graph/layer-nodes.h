@@ -21,6 +21,7 @@ typedef enum
   PLAN_NODE_ACTIVATE,    /* in -> out; stats: the activated gate, where it is kept separately */
   PLAN_NODE_ADD,         /* in + other -> out; stats: mask of dropout of `other`, if kept */
   PLAN_NODE_SPLIT,       /* in -> out, col: the columns of both */
+  PLAN_NODE_SINK,        /* in weighed by its statistics (other) and learned scores -> out */
   PLAN_NODE_GATE_HEADS,  /* in times the sigmoid of `other` -> out */
   PLAN_NODE_DELTA_CONV,  /* in -> out: queries, keys and values of the delta rule, convolved */
   PLAN_NODE_DELTA_KEYS, /* in -> out: queries and keys normed (col, stats), then repeated; values */
@@ -42,9 +43,10 @@ typedef enum
   PLAN_NODE_GATHER_TOKENS, /* in -> out, other -> col, map -> stats: all-gather of all ranks' tokens
                             */
   PLAN_NODE_OWN_EXPERTS,   /* in -> out, map -> stats: the columns of this rank's experts */
-  PLAN_NODE_SCALE_ROWS,    /* in times probabilities of rows -> out */
+  PLAN_NODE_SCALE_ROWS,    /* in times probabilities of rows -> out; stats: fp32 rows, if kept */
   PLAN_NODE_EXPERT_LINEAR, /* in -> out: one GEMM per expert */
-  PLAN_NODE_EXPERT_ACTIVATE, /* in, probabilities (where they are not in the input) -> out */
+  PLAN_NODE_EXPERT_ACTIVATE, /* in, probabilities (where these come in here) -> out; stats: as of
+                                ACTIVATE */
   PLAN_NODE_UNPERMUTE,       /* in -> out: rows back in the order before PERMUTE */
   PLAN_NODE_GATE,            /* in times a score of `other` -> out; stats: that score */
 } PlanNodeKind;

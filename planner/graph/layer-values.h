@@ -15,10 +15,9 @@ G_BEGIN_DECLS
   X (QKV_SAVED, "qkv.saved") \
   X (HEADS, "heads") \
   X (HEAD_STATS, "rstd.heads") \
-  X (WIDE, "qkv.wide") \
+  X (KEYS_COPIED, "qkv.copied") /* for each query head, or side by side */ \
   X (ATTN, "attn") \
   X (LSE, "lse") \
-  X (PAIRS, "pairs") \
   X (ATTN_Q, "attn.q") \
   X (ATTN_COL, "attn.col") \
   X (PROJ, "proj") \
@@ -40,7 +39,6 @@ G_BEGIN_DECLS
   X (ACT_Q, "act.q") \
   X (ACT_COL, "act.col") \
   X (DOWN, "down") \
-  X (DOWN_SAVED, "down.saved") \
   X (DOWN_SUM, "down.sum") \
   X (POST2, "post2") \
   X (POST2_STATS, "rstd.post2") \
@@ -66,7 +64,7 @@ G_BEGIN_DECLS
   X (V, "v") \
   X (QKV_GATE, "qkv.gate") /* attention with a gate on its output */ \
   X (GATE_HEADS, "attn.gate") \
-  X (ATTN_GATED, "attn.gated") \
+  X (ATTN_GATED, "attn.gated") /* by that gate, or by sinks */ \
   /* Of whatever has a state in place of attention. */ \
   X (MIXER_IN, "mixer.in") \
   X (MIXER_CONV, "mixer.conv") \
@@ -114,6 +112,7 @@ G_BEGIN_DECLS
   X (ROWS_COL, "rows.col") \
   X (ROW_PROBS, "row_probs") \
   X (EXPERT_UP, "expert.gate_up") \
+  X (EXPERT_GATE, "expert.gate") \
   X (EXPERT_ACT, "expert.act") \
   X (EXPERT_ACT_Q, "expert.act.q") \
   X (EXPERT_ACT_COL, "expert.act.col") \
@@ -124,8 +123,9 @@ G_BEGIN_DECLS
   X (COMBINED, "combined") \
   X (COMBINED_Q, "combined.q") \
   X (COMBINED_COL, "combined.col") \
-  X (WIDENED, "widened") \
+  X (WIDENED, "widened") /* behind experts of another width; or rows in fp32 */ \
   X (SHARED_UP, "shared.gate_up") \
+  X (SHARED_UP_SAVED, "shared.gate_up.saved") \
   X (SHARED_ACT, "shared.act") \
   X (SHARED_ACT_Q, "shared.act.q") \
   X (SHARED_ACT_COL, "shared.act.col") \

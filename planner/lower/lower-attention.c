@@ -437,7 +437,7 @@ plan_lower_attention_backward (PlanLower *self, const PlanRef *refs, gint64 keys
 }
 
 /* Of our own kernels attention knows no sinks: an op behind it, or behind the ring, weighs what it
- * made. Transformer Engine's attention takes them. */
+ * made. Transformer Engine's attention takes them; PyTorch's has a node behind it (SINK). */
 void
 plan_lower_sink (PlanLower *self, PlanRef out, PlanRef lse, PlanLowerUnit unit)
 {
@@ -457,7 +457,7 @@ plan_lower_sink_backward (PlanLower *self, PlanRef dout, PlanRef out, PlanRef ls
                           PlanLowerUnit unit)
 {
   gint64 dims[PLAN_MAX_DIMS];
-  if (!self->model->sinks)
+  if (!self->model->sinks || self->stack->layer.kernels == PLAN_KERNELS_PYTORCH)
     return;
   const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_SINKS, unit);
   layer_dims (self, dims);

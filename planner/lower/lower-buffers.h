@@ -111,7 +111,7 @@ typedef struct
   gint32 wide_tokens, dwide_tokens; /* its input widened to its format, and the gradient of that */
   /* Rows in fp32 to which experts' biases are added, or that probabilities multiply; gradient of
    * the shared experts' score. */
-  gint32 fp32_rows[2], dgate, work, dprobs;
+  gint32 fp32_rows[3], bias_rows, dgate, work, dprobs;
   gint32 counts;         /* by expert, of the `counted` tokens that several ranks have parts of */
   gint64 counted;        /* 0: there are none */
   gint32 balance, loads; /* of all layers: routers' biases, and this step's tokens by expert */

@@ -93,7 +93,7 @@ plan_lower_declare_router (PlanLower *self)
   const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
   self->experts.scores = self->experts.dscores = self->experts.wide_tokens
       = self->experts.dwide_tokens = self->event.sent_rows = -1;
-  self->experts.fp32_rows[0] = self->experts.fp32_rows[1] = self->experts.dgate = -1;
+  self->experts.dgate = -1;
   self->experts.work = self->experts.counts = -1;
   self->experts.counted = 0;
   plan_lower_declare_joined_rows (self);
@@ -125,14 +125,7 @@ plan_lower_declare_router (PlanLower *self)
   self->experts.dprobs
       = has_own_bias ? buffer (self, "d.bias_shares", (guint64)sizes->expert_rows, PLAN_DTYPE_FP32)
                      : -1;
-  const gboolean has_bias = self->model->expert_bias && !has_own_bias;
-  for (guint i = 0; (has_bias || plan_lower_scales_eagerly (self)) && i < 2; i++)
-    self->experts.fp32_rows[i] = buffer (
-        self,
-        i == 0     ? (has_bias ? "bias_rows" : "scaled_rows")
-        : has_bias ? "bias_rows.again"
-                   : "scaled_rows.again",
-        (guint64)(sizes->expert_rows * plan_model_expert_width (self->model)), PLAN_DTYPE_FP32);
+  plan_lower_declare_wide_rows (self);
   self->event.sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
   if (self->combined.is_planned)
     self->combined.ready = plan_schedule_add_event (self->schedule, "ready", 2);
@@ -279,11 +272,13 @@ move_dims (const PlanLayer *self, const PlanNode *node, gboolean is_back, gint64
 }
 
 /* Makes the host wait until it knows how many rows go where, before it can issue the ops that move
- * them. In combined passes it waits elsewhere (lower-combined.c). */
+ * them. In combined passes it waits elsewhere (lower-combined.c); where op-sac keeps these numbers,
+ * recompute has them. */
 static void
 wait_for_counts (PlanLayer *self, gboolean waits)
 {
-  if (waits && !self->lower->combined.is_now)
+  const gboolean has_them = self->is_replay && (self->sizes->sac & PLAN_SAC_ROWS);
+  if (waits && !has_them && !self->lower->combined.is_now)
     plan_lower_look (self->lower);
 }
 
@@ -312,11 +307,11 @@ moves_eagerly (const PlanNode *node)
 }
 
 /* The value that holds the probabilities of rows, which are permuted in place unless the node names
- * another value. */
+ * another value, if any are. */
 static PlanValueId
-shares_of (PlanValueId said)
+shares_of (const PlanNode *node, PlanValueId said)
 {
-  return said == PLAN_NO_VALUE ? PLAN_VALUE_ROW_PROBS : said;
+  return said == PLAN_NO_VALUE && !node->is_bare ? PLAN_VALUE_ROW_PROBS : said;
 }
 
 static void
@@ -352,8 +347,8 @@ permute (PlanLayer *self, const PlanNode *node)
   lower->now.multiple = lower->now.capacity = 0;
   plan_lower_compute (lower, PLAN_OP_PERMUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->in), map,
-                                 value (self, shares_of (node->col)),
-                                 value (self, shares_of (node->other))),
+                                 value (self, shares_of (node, node->col)),
+                                 value (self, shares_of (node, node->other))),
                       move_dims (self, node, FALSE, dims));
   wait_for_counts (self, node->waits);
 }
@@ -373,8 +368,9 @@ permute_backward (PlanLayer *self, const PlanNode *node)
       return;
     }
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef row_dprobs = REF (layer.grad[shares_of (node->col)]);
-  const PlanRef dprobs = REF (layer.grad[shares_of (node->other)]);
+  const PlanRef none = PLAN_REF_NONE;
+  const PlanRef row_dprobs = node->is_bare ? none : REF (layer.grad[shares_of (node, node->col)]);
+  const PlanRef dprobs = node->is_bare ? none : REF (layer.grad[shares_of (node, node->other)]);
   const gboolean is_in_place = dprobs.array == row_dprobs.array;
   gint64 dims[PLAN_N_DIMS_PERMUTE];
   if (!is_in_place)

@@ -666,6 +666,38 @@ plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit 
   begin_backward (&self->layer, keep);
 }
 
+/* Whether recompute leaves out what nobody reads: a framework stops early, or a compiler does it.
+ */
+static gboolean
+recomputes_what_is_read (const PlanLower *self)
+{
+  const PlanStackLayer *layer = &self->stack->layer;
+  const gboolean is_compiled_whole
+      = self->plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON
+        && !(layer->compiles_parts && (self->now.kind & PLAN_LAYER_EXPERTS));
+  return layer->repeats != PLAN_REPEATS_OUTPUTS || is_compiled_whole;
+}
+
+/* The nodes that checkpointing runs again before the backward pass of a node, whatever that needs.
+ * PyTorch's checkpoint runs all of a layer again, once its first tensor is asked for. */
+static PlanNodeSet
+repeated_at (const PlanLayer *self, PlanNodeSet again, guint node)
+{
+  const PlanLayerGraph *net = self->net;
+  PlanNodeSet lazy = 0;
+  PlanValueSet needed = 0;
+  if (self->lower->stack->layer.kernels != PLAN_KERNELS_PYTORCH)
+    return recomputes_what_is_read (self->lower) ? 0 : plan_layer_checkpointed (net, again, node);
+  for (guint i = 0; i < net->n_nodes; i++)
+    {
+      lazy |= net->nodes[i].is_lazy ? plan_node_bit (i) : 0;
+      needed |= net->nodes[i].needs;
+    }
+  return node + 1 < net->n_nodes || !again       ? 0
+         : recomputes_what_is_read (self->lower) ? plan_layer_nodes_towards (self, needed) & ~lazy
+                                                 : again & ~lazy;
+}
+
 void
 plan_layer_go_backward (PlanLayerPass *self, guint end)
 {
@@ -677,9 +709,7 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
     {
       const guint i = self->at - 1;
       const PlanNode *node = &layer->net->nodes[i];
-      const PlanNodeSet whole = lower->stack->layer.repeats == PLAN_REPEATS_OUTPUTS
-                                    ? plan_layer_checkpointed (layer->net, self->keep.again, i)
-                                    : 0;
+      const PlanNodeSet whole = repeated_at (layer, self->keep.again, i);
       const PlanValueSet needs = layer->done_backward >> i & 1 ? 0 : node->needs;
       const PlanNodeSet again = whole | plan_layer_nodes_towards (layer, needs);
       layer->beside = plan_layer_gathers_beside (layer, node, again);

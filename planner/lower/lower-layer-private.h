@@ -83,9 +83,8 @@ void plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
 
-/* Whether rows are multiplied by their probabilities, which are fp32, by ops of a framework: each
- * widens or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
-gboolean plan_lower_scales_eagerly (const PlanLower *self);
+/* Declares room for biases of experts and for scores that a framework's ops multiply rows by. */
+void plan_lower_declare_wide_rows (PlanLower *self);
 /* Our kernels add experts' biases, and make their gradients. `counts`: rows by expert. */
 gboolean plan_lower_adds_own_bias (const PlanLower *self);
 void plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef counts);

@@ -251,10 +251,13 @@ plan_layer_activate (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
   const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
-  if (node->stats != PLAN_NO_VALUE) /* the activated gate, which a kernel of its own makes */
-    plan_lower_compute (self->lower, PLAN_OP_CAST,
-                        PLAN_REFS (plan_layer_value (self, node->stats), in),
-                        PLAN_DIMS (node->rows * node->cols));
+  const gint64 count = node->rows * node->cols;
+  if (node->stats != PLAN_NO_VALUE) /* what kernels of their own make, like the activated gate */
+    for (gint64 at = 0; at < (gint64)self->net->values[node->stats].elements; at += count)
+      plan_lower_compute (
+          self->lower, PLAN_OP_CAST,
+          PLAN_REFS (plan_lower_at (plan_layer_value (self, node->stats), (guint64)at), in),
+          PLAN_DIMS (count));
   if (plan_layer_is_swiglu (m))
     plan_lower_compute (self->lower, PLAN_OP_SWIGLU, PLAN_REFS (out, in, PLAN_REF_NONE),
                         PLAN_DIMS (node->rows, node->cols));

@@ -575,6 +575,36 @@ norm_groups_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
+/* Sinks of attention that knows none: each head of a token times the sigmoid of its logarithm less
+ * the head's score. What makes that factor is small and left out. */
+static void
+sink (PlanLayer *self, const PlanNode *node)
+{
+  plan_lower_compute (
+      self->lower, PLAN_OP_SCALE_ROWS,
+      PLAN_REFS (value (self, node->out), value (self, node->in), value (self, node->other)),
+      PLAN_DIMS (node->rows, node->cols));
+}
+
+static void
+sink_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = plan_layer_take_share (self, node->in), dlse = REF (layer.grad[node->other]);
+  plan_lower_alloc (lower, dlse);
+  plan_lower_compute (lower, PLAN_OP_SCALE_ROWS_BWD,
+                      PLAN_REFS (din, dlse, plan_layer_gradient (self, node->out),
+                                 value (self, node->in), value (self, node->other)),
+                      PLAN_DIMS (node->rows, node->cols));
+  plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
+                      PLAN_REFS (plan_lower_raw_gradient (lower, node->weight, self->unit), dlse),
+                      PLAN_DIMS (self->sizes->rows, self->sizes->heads));
+  plan_lower_put_gradient (lower, node->weight, self->unit, FALSE);
+  plan_lower_free (lower, dlse);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+}
+
 static const struct
 {
   PlanNodeKind kind;
@@ -584,6 +614,7 @@ static const struct
   { PLAN_NODE_GATHER_KEYS, gather_keys, gather_keys_backward },
   { PLAN_NODE_LATENT_ROPE, rope, rope_backward },
   { PLAN_NODE_LATENT_ATTENTION, attention, attention_backward },
+  { PLAN_NODE_SINK, sink, sink_backward },
   { PLAN_NODE_SPLIT, split, split_backward },
   { PLAN_NODE_GATE_HEADS, gate_heads, gate_heads_backward },
   { PLAN_NODE_DELTA_CONV, convolve, convolve_backward },

@@ -299,18 +299,101 @@ plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-gboolean
-plan_lower_scales_eagerly (const PlanLower *self)
+/* Whether rows are multiplied by their probabilities, which are fp32, by ops of a framework before
+ * experts read them: each widens or rounds all of them (Megatron-LM's experts.py,
+ * moe_apply_probs_on_input). */
+static gboolean
+scales_eagerly (const PlanLower *self)
 {
   return self->model->scores_on_input && self->stack->layer.kernels != PLAN_KERNELS_OWN
          && self->plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF;
+}
+
+/* Whether it is done so once rows are back. */
+static gboolean
+weighs_late (const PlanLower *self)
+{
+  return self->stack->layer.kernels == PLAN_KERNELS_PYTORCH
+         && self->graphs->values[PLAN_VALUE_WIDENED].elements > 0;
+}
+
+void
+plan_lower_declare_wide_rows (PlanLower *self)
+{
+  static const char *const names[][3]
+      = { { "bias_rows", "bias_rows.again" },
+          { "scaled_rows", "scaled_rows.again", "scaled_rows.third" } };
+  const gint64 rows = self->sizes->expert_rows, width = plan_model_expert_width (self->model);
+  const gboolean has_bias = self->model->expert_bias,
+                 is_torch = self->stack->layer.kernels == PLAN_KERNELS_PYTORCH;
+  const gboolean widens_bias
+      = has_bias && self->stack->layer.kernels == PLAN_KERNELS_TRANSFORMER_ENGINE;
+  const guint n = weighs_late (self) ? 3 : widens_bias || scales_eagerly (self) ? 2 : 0;
+  for (guint i = 0; i < 3; i++)
+    self->experts.fp32_rows[i]
+        = buffer (self, names[!widens_bias][i], i < n ? rows * width : 0, PLAN_DTYPE_FP32);
+  self->experts.bias_rows = buffer (
+      self, names[0][0], has_bias && is_torch ? rows * MAX (width, 2 * self->sizes->expert_ffn) : 0,
+      self->sizes->compute);
+}
+
+/* Weighs rows that are back (torchtitan's token_dispatcher.py, combine). */
+static void
+weigh_rows (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef wide = plan_layer_value (self, node->stats), one = REF (experts.fp32_rows[0]);
+  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (wide, plan_layer_value (self, node->in)),
+                      count);
+  plan_lower_alloc (lower, one);
+  plan_lower_compute (lower, PLAN_OP_SCALE_ROWS,
+                      PLAN_REFS (one, wide, plan_layer_value (self, node->other)),
+                      PLAN_DIMS (node->rows, node->cols));
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (plan_layer_value (self, node->out), one),
+                      count);
+  plan_lower_free (lower, one);
+}
+
+/* Its backward pass by autograd: the fp32 products for the scores and for the rows are both there
+ * before the former are summed. */
+static void
+weigh_rows_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]),
+                third = REF (experts.fp32_rows[2]), dprobs = REF (layer.grad[node->other]);
+  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
+  plan_lower_alloc (lower, one);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, plan_layer_gradient (self, node->out)),
+                      count);
+  plan_layer_drop_gradient (self, node->out);
+  plan_lower_alloc (lower, other);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (other, one), count);
+  plan_lower_alloc (lower, third);
+  plan_lower_alloc (lower, dprobs);
+  plan_lower_compute (lower, PLAN_OP_SCALE_ROWS_BWD,
+                      PLAN_REFS (third, dprobs, one, plan_layer_value (self, node->stats),
+                                 plan_layer_value (self, node->other)),
+                      PLAN_DIMS (node->rows, node->cols));
+  plan_lower_free (lower, other);
+  plan_lower_free (lower, one);
+  const PlanRef rounded = plan_layer_take_share (self, node->in);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (rounded, third), count);
+  plan_lower_free (lower, third);
+  plan_layer_add_share (self, node->in, rounded);
 }
 
 void
 plan_layer_scale_rows (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const gboolean is_eager = plan_lower_scales_eagerly (lower);
+  if (node->stats != PLAN_NO_VALUE)
+    {
+      weigh_rows (self, node);
+      return;
+    }
+  const gboolean is_eager = scales_eagerly (lower);
   const PlanRef wide = REF (experts.fp32_rows[0]), out = plan_layer_value (self, node->out);
   if (is_eager)
     plan_lower_alloc (lower, wide);
@@ -331,7 +414,12 @@ void
 plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const gboolean is_eager = plan_lower_scales_eagerly (lower);
+  if (node->stats != PLAN_NO_VALUE)
+    {
+      weigh_rows_backward (self, node);
+      return;
+    }
+  const gboolean is_eager = scales_eagerly (lower);
   const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
   const PlanRef dout = plan_layer_gradient (self, node->out),
                 dprobs = REF (layer.grad[node->other]);
@@ -469,6 +557,24 @@ bias_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
 }
 
+/* Adds the bias of either product by PyTorch's ops: a bias for each row, then the sum (torchtitan's
+ * gpt_oss/moe.py). */
+static void
+add_bias_rows (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef rows = REF (experts.bias_rows);
+  plan_lower_alloc (lower, rows);
+  plan_lower_compute (lower, PLAN_OP_INDEX_ROWS,
+                      PLAN_REFS (rows, plan_lower_weight (lower, node->bias, self->unit),
+                                 plan_layer_value (self, PLAN_VALUE_ROW_MAP)),
+                      PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
+  plan_lower_compute (lower, PLAN_OP_ACCUMULATE,
+                      PLAN_REFS (plan_layer_value (self, node->out), rows),
+                      PLAN_DIMS (node->rows * node->cols));
+  plan_lower_free (lower, rows);
+}
+
 void
 plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef counts)
 {
@@ -476,6 +582,8 @@ plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef count
     return;
   if (plan_lower_adds_own_bias (self->lower))
     add_own_bias (self, node, counts);
+  else if (self->lower->experts.bias_rows >= 0)
+    add_bias_rows (self, node);
   else if (is_last_product (node))
     add_bias (self, node);
 }
@@ -488,7 +596,7 @@ plan_layer_expert_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef 
     return;
   if (plan_lower_adds_own_bias (lower))
     own_bias_backward (self, node, counts);
-  else if (is_last_product (node))
+  else if (is_last_product (node) && lower->experts.bias_rows < 0)
     bias_backward (self, node);
   else
     {

@@ -36,16 +36,16 @@ recomputes_other_modules (const PlanFacts *f)
          && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* Sinks, and biases of experts, as gpt-oss has them. They are modelled for our own runtime, and for
- * Megatron-LM's stacks, as Transformer Engine has kernels for sinks, without cp and with weights
- * gathered in the compute format. */
+/* Sinks, and biases of experts, as gpt-oss has them. They are modelled for our own runtime and,
+ * without cp and with weights gathered in the compute format, for Megatron-LM's stacks, as
+ * Transformer Engine has kernels for sinks, and for torchtitan. */
 static gboolean
 has_sinks (const PlanFacts *f)
 {
-  const gboolean is_megatron
-      = is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON);
+  const gboolean is_known = is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+                            || is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_FSDP2);
   return (f->model->sinks || f->model->expert_bias) && !is_stack (f, PLAN_STACK_NATIVE)
-         && (!is_megatron || f->value[PLAN_CP] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
+         && (!is_known || f->value[PLAN_CP] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
 }
 
 /* With HFSDP the state of experts that no other rank of a replica has would be split over replicas
@@ -251,8 +251,6 @@ EXPERTS_OTHERWISE (graphs, keeps_waits (f))
 EXPERTS_OTHERWISE (evaluates, !IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE))
 EXPERTS_OTHERWISE (offloads,
                    f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0)
-EXPERTS_OTHERWISE (recomputes,
-                   IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC))
 
 /* What was measured, or read, on NVIDIA's GPUs alone: memory registered with NCCL, reductions by
  * switches, GEMMs in pieces, whole steps as graphs, scales of blocks, libraries for experts. */
@@ -443,8 +441,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
-  { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
-      "with cp=1 and param_gather=compute, and for stack=native, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+  { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for "
+      "stack=megatron-fsdp, megatron and fsdp2 with cp=1 and param_gather=compute, and for stack=native, by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
     has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER), PLAN_OF_MODEL, PLAN_OF_BLOCKS },
   { { "not-built-yet-lone-experts", "outer_strategy=optim is modelled where several ranks of a replica have the same experts, by this "
       "version: ep x etp must be less than the devices of a replica", LIMIT, PLAN_ERROR_UNSUPPORTED },
@@ -478,7 +477,6 @@ static const PlanRuleEntry rules[] = {
   OF_EXPERTS ("task", "task=train, on stack=native also eval,", evaluates, PLAN_SHOW (PLAN_STACK, PLAN_TASK), PLAN_OF_BLOCKS),
   OF_EXPERTS ("offload", "no activations offloaded", offloads, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_LAYERS,
     PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS),
-  OF_EXPERTS ("op-sac", "recompute_modules other than op-sac", recomputes, PLAN_SHOW (PLAN_STACK, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS),
 #undef OF_EXPERTS
   { { "not-built-yet-micro-batches", "steps of at most 131072 micro batches, and of 8192 with pp above 1, are planned by this "
       "version: gbs / mbs / the data-parallel size (devices / tp / cp / pp) must not be more; gbs counts sequences, not tokens",

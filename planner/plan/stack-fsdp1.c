@@ -39,6 +39,7 @@ const PlanFramework plan_framework_fsdp1 = {
     },
     .layer = {
       .kernels = PLAN_KERNELS_PYTORCH,
+      .sac = PLAN_SAC_CUDNN | PLAN_SAC_BIASED, /* as `emit` writes it */
     },
     .memory = {
       .allocation_bytes = 512,

@@ -53,11 +53,48 @@ before_pieces (PlanStack *stack)
 static void
 before_all_attention_was_kept (PlanStack *stack)
 {
-  stack->layer.repeats = PLAN_REPEATS_CUDNN_ATTENTION;
+  stack->layer.sac &= ~(PlanSac)PLAN_SAC_CUDNN;
 }
 
 static void
 before_cudnn_attention (PlanStack *stack)
+{
+  stack->layer.sac |= PLAN_SAC_CUDNN;
+}
+
+static void
+before_one_product (PlanStack *stack)
+{
+  stack->layer.joins_qkv = FALSE;
+}
+
+static void
+before_one_list (PlanStack *stack)
+{
+  stack->layer.sac &= ~(PlanSac)(PLAN_SAC_BIASED | PLAN_SAC_ROWS);
+  stack->layer.sac |= PLAN_SAC_SOME;
+}
+
+static void
+before_rows_were_kept (PlanStack *stack)
+{
+  stack->layer.sac &= ~(PlanSac)PLAN_SAC_SOME;
+}
+
+static void
+before_rows_lay_close (PlanStack *stack)
+{
+  stack->layer.pads_rows = TRUE;
+}
+
+static void
+before_layers_were_compiled_whole (PlanStack *stack)
+{
+  stack->layer.compiles_parts = TRUE;
+}
+
+static void
+before_all_was_repeated (PlanStack *stack)
 {
   stack->layer.repeats = PLAN_REPEATS_NOTHING;
 }
@@ -81,11 +118,30 @@ static const PlanStackStep steps[] = {
       "embedding and head are gathered and reduced each by itself; before, both stayed from the "
       "beginning of the forward pass to the end of the backward one" },
     before_own_groups },
+  { { 20250829, "torchtitan PR #1580",
+      "a layer that is recomputed is recomputed to its end (early_stop=False), its last product "
+      "too, which nobody reads" },
+    before_all_was_repeated },
+  { { 20250906, "torchtitan PR #1672",
+      "op-sac keeps the rows that experts were sent and that came back, in all families but "
+      "Qwen3; before, they were sent again, and the host waited again for their numbers" },
+    before_rows_were_kept },
   { { 20251201, "torchtitan PR #2095", "op-sac keeps the result of every kind of attention" },
     before_all_attention_was_kept },
   { { 20260127, "torchtitan PR #2259",
       "query heads share keys and values; before, these were repeated for each query head" },
     before_keys_were_shared },
+  { { 20260323, "torchtitan PR #2357",
+      "one list for op-sac in all families: it keeps rows in Qwen3 as well, and all products with "
+      "biases (addmm), which it does not count; before, it kept none of these" },
+    before_one_list },
+  { { 20260402, "torchtitan PR #2774",
+      "rows of experts are no longer padded, for which a single rank (ep=1) moved them once more" },
+    before_rows_lay_close },
+  { { 20260414, "torchtitan PR #2741",
+      "layers with experts are compiled whole; before, part by part, and op-sac kept no products "
+      "of compiled parts, as it did not see them" },
+    before_layers_were_compiled_whole },
   { { 20260415, "torchtitan PR #2732", "Adam's moments may be bf16 beside fp32 weights" },
     before_narrow_moments },
   { { 20260427, "torchtitan PR #2937",
@@ -99,6 +155,10 @@ static const PlanStackStep steps[] = {
       "Blackwell, no longer SDPA; neither was measured, and FlexAttention is taken for as fast as "
       "flash-attention 2" },
     NULL },
+  { { 20260624, "torchtitan PR #3714",
+      "queries, keys and values are one product, which op-sac keeps; before, they were three, of "
+      "which it kept queries and values" },
+    before_one_product },
 };
 
 const PlanFramework plan_framework_fsdp2 = {
@@ -137,6 +197,9 @@ const PlanFramework plan_framework_fsdp2 = {
     .layer = {
       .sequences = PLAN_SEQUENCES_KEPT,
       .kernels = PLAN_KERNELS_PYTORCH,
+      .repeats = PLAN_REPEATS_OUTPUTS,
+      .sac = PLAN_SAC_CUDNN | PLAN_SAC_ROWS | PLAN_SAC_BIASED,
+      .joins_qkv = TRUE,
     },
     .memory = {
       .allocation_bytes = 512,

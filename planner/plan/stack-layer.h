@@ -23,9 +23,16 @@ typedef enum
 {
   PLAN_REPEATS_NOTHING,
   PLAN_REPEATS_OUTPUTS, /* the output of the module that is computed again */
-  /* cuDNN's attention, which op-by-op recompute (op-sac) does not know; on Blackwell. */
-  PLAN_REPEATS_CUDNN_ATTENTION,
 } PlanRepeats;
+
+/* What op-by-op recompute (op-sac) keeps beside attention and every second product. */
+typedef enum
+{
+  PLAN_SAC_CUDNN = 1,  /* attention also of cuDNN's, on Blackwell; all other is always kept */
+  PLAN_SAC_ROWS = 2,   /* rows that have come from other ranks, and their numbers on the host */
+  PLAN_SAC_SOME = 4,   /* these with latent attention, sinks or scores on the input of experts */
+  PLAN_SAC_BIASED = 8, /* all products with biases, which it does not count; else none of these */
+} PlanSac;
 
 /* How attention reads keys and values that several query heads share. */
 typedef enum
@@ -48,8 +55,13 @@ typedef struct
 {
   PlanKernels kernels;
   PlanRepeats repeats;
+  PlanSac sac;
+  gboolean compiles_parts; /* compile=on: layers with experts part by part; to op-sac the products
+                              of a part are unknown */
+  gboolean joins_qkv;      /* to op-sac queries, keys and values are one product, not three */
   PlanKeys keys;
   PlanSequences sequences;
+  gboolean pads_rows;        /* a single rank, too, moves rows twice, to pad those of each expert */
   gboolean exchanges_beside; /* the backward pass gathers and reduces sequences beside a GEMM */
 } PlanStackLayer;
 

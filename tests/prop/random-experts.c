@@ -177,8 +177,11 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
 static void
 random_torch_settings (GRand *rand, Plan *plan, gint64 devices)
 {
+  static const char *const states[]
+      = { "fsdp2",           "fsdp2", "fsdp2@2026-04-10", "fsdp2@2026-03-01", "fsdp2@2025-08-30",
+          "fsdp2@2025-08-20" };
   plan_init (plan);
-  plan_set (plan, "stack", "fsdp2", NULL);
+  plan_set (plan, "stack", states[g_rand_int_range (rand, 0, G_N_ELEMENTS (states))], NULL);
   plan->value[PLAN_STRATEGY]
       = ONE_OF (rand, PLAN_STRATEGY_OPTIM_GRADS, PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
   plan->value[PLAN_EP] = ONE_OF (rand, 1, 2, 4, 8);
@@ -187,7 +190,10 @@ random_torch_settings (GRand *rand, Plan *plan, gint64 devices)
   plan->value[PLAN_TP] = ONE_OF (rand, 1, 2, 2);
   plan->value[PLAN_CP] = ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_DP_OUTER] = ONE_OF (rand, 1, 1, 2);
-  plan->value[PLAN_RECOMPUTE] = ONE_OF (rand, PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_FULL);
+  plan->value[PLAN_RECOMPUTE] = g_rand_int_range (rand, 0, 3);
+  if (plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
+    plan->value[PLAN_RECOMPUTE_MODULES] = 1 << PLAN_RECOMPUTE_MODULES_OP_SAC;
+  plan->value[PLAN_COMPILE] = g_rand_int_range (rand, 0, 2);
   plan->value[PLAN_MBS] = g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_SEQ] = 128 * g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * devices * g_rand_int_range (rand, 1, 4);
