@@ -518,6 +518,7 @@ golden_tests = \
   %D%/golden/emit-slurm.test \
   %D%/golden/emit-torchrun.test \
   %D%/golden/emit-torchtitan-latent.test \
+  %D%/golden/emit-torchtitan-gpt-oss.test \
   %D%/golden/emit-torchtitan-qwen3.test \
   %D%/golden/emit-torchtitan-pipeline.test \
   %D%/golden/emit-afab.test \

@@ -43,38 +43,43 @@ typedef struct
   const char *module, *prefix, *parallelize, *rope;
 } Family;
 
-/* Llama 3's blocks have neither experts nor norms of queries and keys, Qwen3's have both, and
- * DeepSeek-V3's have latent attention and experts. */
+/* Llama 3's blocks have neither experts nor norms of queries and keys, Qwen3's have both,
+ * DeepSeek-V3's have latent attention and experts, gpt-oss's sinks and biases. */
 static const Family llama3 = { "llama3", "Llama3", "parallelize_llama", "ComplexRoPE" },
                     qwen2 = { "llama3", "Llama3", "parallelize_llama", "CosSinRoPE" },
                     qwen3 = { "qwen3", "Qwen3", "parallelize_qwen3", "CosSinRoPE" },
                     deepseek_v3
-                    = { "deepseek_v3", "DeepSeekV3", "parallelize_deepseekv3", "ComplexRoPE" };
+                    = { "deepseek_v3", "DeepSeekV3", "parallelize_deepseekv3", "ComplexRoPE" },
+                    gpt_oss = { "gpt_oss", "GptOss", "parallelize_gptoss", "CosSinRoPE" };
 
 static const Family *
 family_of (const PlanModel *m)
 {
   if (m->kv_lora > 0)
     return &deepseek_v3;
+  if (m->sinks && m->expert_bias)
+    return &gpt_oss;
   if (m->qk_norm || m->experts > 0)
     return &qwen3;
   return m->qkv_bias ? &qwen2 : &llama3;
 }
 
 /* Whether torchtitan's state dict adapters can read the model's weights: they know the names of
- * Llama 3, Qwen3 and DeepSeek-V3. */
+ * Llama 3, Qwen3, DeepSeek-V3 and gpt-oss. */
 static gboolean
 has_adapter (const PlanModel *m)
 {
+  if (family_of (m) == &gpt_oss)
+    return TRUE;
   return !m->qkv_bias && (m->experts == 0 || m->kv_lora > 0 || (m->qk_norm && m->shared_ffn == 0));
 }
 
 static void
 refuse_experts (const PlanModel *m, GPtrArray *reasons)
 {
-  plan_emit_refuse (reasons, m->shared_gate || m->expert_bias || m->sinks,
+  plan_emit_refuse (reasons, m->shared_gate || m->expert_bias != m->sinks,
                     "model shared_gate, expert_bias, sinks: torchtitan's blocks with experts have "
-                    "none of these");
+                    "none of these, or as gpt-oss has them");
   plan_emit_refuse (reasons, m->router_score == PLAN_ROUTER_SQRTSOFTPLUS,
                     "model router_score: torchtitan's routers have softmax and sigmoid");
   plan_emit_refuse (reasons, m->router_groups > 0 && m->experts / m->router_groups < 2,
@@ -92,6 +97,8 @@ refuse_rope (const PlanModel *m, GPtrArray *reasons)
   const gboolean is_none = rope->scaling == PLAN_ROPE_SCALING_NONE;
   const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN && rope->mscale_all > 0
                            && rope->mscale == rope->mscale_all;
+  if (family == &gpt_oss)
+    return;
   plan_emit_refuse (reasons, m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1,
                     "model positions, rope_fraction: torchtitan's blocks rotate whole heads");
   plan_emit_refuse (reasons, family == &deepseek_v3 && !is_none && !is_yarn,
@@ -111,12 +118,45 @@ refuse_rope (const PlanModel *m, GPtrArray *reasons)
       "(2026-06-08) removed Llama 4");
 }
 
+/* Refuses what the builder of gpt-oss's layers does not take (gpt_oss/__init__.py,
+ * _build_gptoss_layers): it takes width, layers, experts and rotary positions. */
+static void
+refuse_gpt_oss (const PlanModel *m, GPtrArray *reasons)
+{
+  const gboolean has_heads = m->heads == 64 && m->kv_heads == 8 && m->head_dim == 64;
+  const gboolean has_biases = m->qkv_bias && m->proj_bias;
+  const gboolean has_windows = m->window == 128 && m->window_every == 2 && !m->window_chunks;
+  const gboolean has_gate = m->activation == PLAN_ACTIVATION_QUICK_GELU && m->gated
+                            && m->glu_limit == 7 && m->glu_offset == 1;
+  const gboolean has_router = m->router_score == PLAN_ROUTER_SOFTMAX && !m->pre_softmax
+                              && m->router_groups == 0 && m->router_scale == 1;
+  const gboolean has_layers = m->dense_layers == 0 && m->moe_every <= 1 && m->shared_ffn == 0;
+  const gboolean has_norms = m->norm == PLAN_NORM_RMSNORM && !m->norm_bias && !m->norm_1p
+                             && !m->post_norms && !m->qk_norm && !m->parallel;
+  const gboolean has_rope
+      = m->positions == PLAN_POSITIONS_ROPE && m->rope_fraction == 1 && m->nope_every == 0
+        && (m->rope.scaling == PLAN_ROPE_SCALING_NONE
+            || (m->rope.scaling == PLAN_ROPE_SCALING_YARN && m->rope.mscale_all == 0));
+  plan_emit_refuse (reasons,
+                    !has_heads || !has_biases || !has_windows || !has_gate || !has_router
+                        || !has_layers || !has_norms || !has_rope || m->embed_scale
+                        || m->logit_softcap > 0 || m->attn_softcap > 0,
+                    "model heads, kv_heads, head_dim, window, window_every, qkv_bias, proj_bias, "
+                    "activation, glu_limit, router_score, dense_layers, rope_scaling: torchtitan's "
+                    "gpt_oss has those of gpt-oss-20b alone");
+}
+
 /* Refuses models that torchtitan's blocks cannot make. */
 static void
 refuse_model (const PlanModel *m, GPtrArray *reasons)
 {
   const guint before = reasons->len;
   refuse_experts (m, reasons);
+  if (family_of (m) == &gpt_oss)
+    {
+      refuse_gpt_oss (m, reasons);
+      return;
+    }
   plan_emit_refuse (
       reasons, m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms,
       "model norm, norm_bias, norm_1p, post_norms: torchtitan's blocks have RMS norms "
@@ -198,6 +238,34 @@ append_head (GString *text, const PlanEmitSubject *subject)
                      "# moe_dispatcher=deepep is DeepEP 2.0 or newer here (ElasticBuffer).\n");
 }
 
+/* Imports what makes layers and the model of them. */
+static void
+append_block_imports (GString *text, const PlanModel *m)
+{
+  const Family *const family = family_of (m);
+  const gboolean is_latent = family == &deepseek_v3;
+  if (family == &gpt_oss)
+    g_string_append (text, "from torchtitan.models.common.param_init import skip_param_init\n"
+                           "from torchtitan.models.gpt_oss import _build_gptoss_layers\n");
+  else
+    g_string_append_printf (
+        text,
+        "from torchtitan.models.common.config_utils import (\n    get_attention_config,\n"
+        "    make_ffn_config,\n%s%s)\n"
+        "from torchtitan.models.common.param_init import depth_scaled_std, skip_param_init\n"
+        "%sfrom torchtitan.models.%s.model import %sTransformerBlock\n",
+        is_latent ? "" : "    make_gqa_config,\n",
+        m->experts == 0 ? ""
+                        : "    make_moe_config,\n    make_routed_experts_config,\n"
+                          "    make_router_config,\n",
+        is_latent ? "from torchtitan.models.deepseek_v3 import make_mla_attention_config\n" : "",
+        family->module, family->prefix);
+  g_string_append_printf (text,
+                          "from torchtitan.models.%s.model import %sModel\n"
+                          "from torchtitan.models.%s.parallelize import %s\n",
+                          family->module, family->prefix, family->module, family->parallelize);
+}
+
 static void
 append_imports (GString *text, const PlanEmitSubject *subject)
 {
@@ -225,25 +293,13 @@ append_imports (GString *text, const PlanEmitSubject *subject)
       "from torchtitan.distributed.pipeline_parallel import pipeline_llm\n"
       "from torchtitan.hf_datasets.text_datasets import DATASETS\n"
       "from torchtitan.models.common import %s, Embedding, Linear\n"
-      "from torchtitan.models.common.config_utils import (\n    get_attention_config,\n"
-      "    make_ffn_config,\n%s%s)\n"
-      "from torchtitan.models.common.nn_modules import RMSNorm\n"
-      "from torchtitan.models.common.param_init import depth_scaled_std, skip_param_init\n"
-      "%sfrom torchtitan.models.%s.model import %sModel, %sTransformerBlock\n"
-      "from torchtitan.models.%s.parallelize import %s\n",
+      "from torchtitan.models.common.nn_modules import RMSNorm\n",
       IS (RECOMPUTE, NONE) ? "" : "from torchtitan.distributed.activation_checkpoint import ",
       IS (RECOMPUTE, NONE)   ? ""
       : IS (RECOMPUTE, FULL) ? "FullAC"
                              : "SelectiveAC",
-      IS (RECOMPUTE, NONE) ? "" : "\n", family->rope,
-      family == &deepseek_v3 ? "" : "    make_gqa_config,\n",
-      m->experts == 0 ? ""
-                      : "    make_moe_config,\n    make_routed_experts_config,\n"
-                        "    make_router_config,\n",
-      family == &deepseek_v3
-          ? "from torchtitan.models.deepseek_v3 import make_mla_attention_config\n"
-          : "",
-      family->module, family->prefix, family->prefix, family->module, family->parallelize);
+      IS (RECOMPUTE, NONE) ? "" : "\n", family->rope);
+  append_block_imports (text, m);
   if (has_adapter (m))
     g_string_append_printf (
         text, "from torchtitan.models.%s.state_dict_adapter import %sStateDictAdapter\n",
@@ -277,7 +333,7 @@ scaling_of (const PlanModel *m)
   return g_strdup (family_of (m) == &llama3 ? "                    scaling=\"none\",\n" : "");
 }
 
-/* Adds what rotates `dim` elements of each head, and ends the attention. */
+/* Adds what rotates `dim` elements of each head. */
 static void
 append_rope (GString *text, const PlanEmitSubject *subject, gint64 dim)
 {
@@ -286,7 +342,7 @@ append_rope (GString *text, const PlanEmitSubject *subject, gint64 dim)
   g_string_append_printf (text,
                           "                rope=%s.Config(\n                    dim=" INT ",\n"
                           "                    max_context_length=" INT ",\n"
-                          "                    theta=%s,\n%s                ),\n            ),\n",
+                          "                    theta=%s,\n%s                ),\n",
                           family_of (m)->rope, dim,
                           MAX (m->max_seq, subject->of->plan.value[PLAN_SEQ]), theta, scaling);
 }
@@ -308,6 +364,7 @@ append_attention (GString *text, const PlanEmitSubject *subject)
     g_string_append_printf (text, "                qk_norm=norm(normalized_shape=" INT "),\n",
                             m->head_dim);
   append_rope (text, subject, m->head_dim);
+  g_string_append (text, "            ),\n");
 }
 
 static void
@@ -330,6 +387,7 @@ append_latent_attention (GString *text, const PlanEmitSubject *subject)
                           m->hidden, m->heads, m->q_lora, m->kv_lora, m->nope_dim, m->rope_dim,
                           m->v_dim, mscale);
   append_rope (text, subject, m->rope_dim);
+  g_string_append (text, "            ),\n");
 }
 
 static void
@@ -342,6 +400,42 @@ append_ffn (GString *text, const PlanModel *m, const char *what, gint64 ffn, con
       indent, what,
       g_str_equal (what, "feed_forward") && m->experts > 0 ? "None if is_moe else " : "", indent,
       m->hidden, indent, ffn, indent, indent, indent);
+}
+
+static const char *
+backend_of (const PlanEmitSubject *subject)
+{
+  static const char *const backends[]
+      = { [PLAN_MOE_DISPATCHER_ALLTOALL] = "standard",
+          [PLAN_MOE_DISPATCHER_ALLGATHER] = "standard", /* no such backend: refused elsewhere */
+          [PLAN_MOE_DISPATCHER_DEEPEP] = "deepep",
+          [PLAN_MOE_DISPATCHER_HYBRIDEP] = "hybridep" };
+  return backends[subject->of->plan.value[PLAN_MOE_DISPATCHER]];
+}
+
+/* Adds the layers of gpt-oss, which torchtitan builds by itself, all but what norms add. */
+static void
+append_gpt_oss_layers (GString *text, const PlanEmitSubject *subject)
+{
+  const PlanModel *const m = subject->of->model;
+  g_autofree char *eps = plan_emit_real (m->norm_eps);
+  GString *args = g_string_new ("\n");
+  g_string_append_printf (args,
+                          "                dim=" INT ",\n                n_layers=" INT ",\n"
+                          "                hidden_dim=" INT ",\n                num_experts=" INT
+                          ",\n                top_k=" INT ",\n"
+                          "                load_balance_coeff=%s,\n"
+                          "                attn_backend=\"flex\",\n"
+                          "                moe_comm_backend=\"%s\",\n",
+                          m->hidden, m->layers, m->expert_ffn, m->experts, m->topk,
+                          m->router_bias ? "1e-3" : "None", backend_of (subject));
+  append_rope (args, subject, m->head_dim);
+  g_string_replace (args, "\n        ", "\n", 0); /* they are indented as those of a layer */
+  g_string_append_printf (text,
+                          "    layers = _build_gptoss_layers(%s    )\n    for layer in layers:\n"
+                          "        layer.attention_norm.eps = layer.ffn_norm.eps = %s\n",
+                          args->str, eps);
+  g_string_free (args, TRUE);
 }
 
 static void
@@ -371,11 +465,6 @@ append_router (GString *text, const PlanModel *m)
 static void
 append_experts (GString *text, const PlanEmitSubject *subject)
 {
-  static const char *const backends[]
-      = { [PLAN_MOE_DISPATCHER_ALLTOALL] = "standard",
-          [PLAN_MOE_DISPATCHER_ALLGATHER] = "standard", /* no such backend: refused elsewhere */
-          [PLAN_MOE_DISPATCHER_DEEPEP] = "deepep",
-          [PLAN_MOE_DISPATCHER_HYBRIDEP] = "hybridep" };
   const PlanModel *const m = subject->of->model;
   g_string_append_printf (text,
                           "            moe=None if not is_moe else make_moe_config(\n"
@@ -392,8 +481,7 @@ append_experts (GString *text, const PlanEmitSubject *subject)
       "                        \"w2_EDF\": scaled[\"weight\"],\n"
       "                        \"w3_EFD\": init[\"weight\"],\n                    },\n"
       "                    comm_backend=\"%s\",\n                ),\n",
-      m->hidden, m->expert_ffn, m->experts, m->topk,
-      backends[subject->of->plan.value[PLAN_MOE_DISPATCHER]]);
+      m->hidden, m->expert_ffn, m->experts, m->topk, backend_of (subject));
   if (m->shared_ffn > 0)
     append_ffn (text, m, "shared_experts", m->shared_ffn, "                ");
   g_string_append (text, "            ),\n");
@@ -450,7 +538,10 @@ append_model (GString *text, const PlanEmitSubject *subject)
       "nn.init.zeros_}\n"
       "    norm = partial(RMSNorm.Config, eps=%s, param_init={\"weight\": nn.init.ones_})\n",
       eps);
-  append_layer (text, subject);
+  if (family == &gpt_oss)
+    append_gpt_oss_layers (text, subject);
+  else
+    append_layer (text, subject);
   g_string_append_printf (
       text,
       "    decoder = %sModel.Config(\n        dim=" INT ",\n        vocab_size=" INT ",\n"

@@ -30,6 +30,7 @@ written torchtitan llama3-8b stack=fsdp2 loss_chunks=8 tp=2 cp=2 dp_outer=2 comp
 written torchtitan qwen2.5-32b stack=fsdp2 recompute=full compute=mxfp8 strategy=optim_grads
 written torchtitan $QWEN3 stack=fsdp2 recompute=selective recompute_modules=op-sac deterministic=on
 written torchtitan llama3.2-1b stack=fsdp2 compute=fp32
+written torchtitan gpt-oss-20b stack=fsdp2 ep=8 recompute=selective recompute_modules=op-sac
 written fsdp2 llama3-70b stack=fsdp2 tp=2 cp=2 dp_outer=2 recompute=selective recompute_modules=op-sac grad_comm=bf16
 written fsdp2 gpt2 stack=fsdp2 compute=fp8-tensorwise recompute=full recompute_method=block recompute_layers=3
 written fsdp2 llama-tiny stack=fsdp2 seq=128 compile=on tp=2 tp_overlap=async optimizer=sgd per_token_loss=off
