@@ -61,6 +61,23 @@ experts_words (GRand *rand, gboolean is_interleaved)
   return ways[g_rand_int_range (rand, 0, is_interleaved ? G_N_ELEMENTS (ways) : 3)];
 }
 
+/* By the seed alone, so that the rest of a plan is drawn as it would be without. */
+static const char *
+offload_words (const char *stack, guint seed)
+{
+  return g_str_equal (stack, "megatron") && seed % 3 == 0
+             ? " precision_aware=on offload_optimizer=0.5"
+             : "";
+}
+
+/* What counts as a layer. Without virtual stages the first four. */
+static const char *const counts[] = { "",
+                                      " pp_count_embedding=on pp_count_loss=on",
+                                      " pp_count_loss=on",
+                                      " pp_count_embedding=on",
+                                      " pp_last_short=2",
+                                      " pp_count_embedding=on pp_last_short=3" };
+
 /* A random plan with pipeline stages; NULL: it is not legal, or does not divide the devices. */
 static PlanCase *
 pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
@@ -91,12 +108,6 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
           " compute=mxfp8 param_gather=mxfp8" };
   static const char *const settings[]
       = { " loss_chunks=2", " compile=on", " compute=fp8-tensorwise grad_comm=bf16" };
-  static const char *const counts[] = { "",
-                                        " pp_count_embedding=on pp_count_loss=on",
-                                        " pp_count_loss=on",
-                                        " pp_count_embedding=on",
-                                        " pp_last_short=2",
-                                        " pp_count_embedding=on pp_last_short=3" };
   g_autofree char *of_group = is_interleaved && group > stages
                                   ? g_strdup_printf (" pp_group=%" G_GINT64_FORMAT, group)
                                   : g_strdup ("");
@@ -121,9 +132,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       model->experts > 0                             ? experts_words (rand, is_interleaved)
       : !is_torch && pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
                                                      : "",
-      /* drawn by the seed alone, so that the rest of a plan is what it is without */
-      g_str_equal (stack, "megatron") && seed % 3 == 0 ? " precision_aware=on offload_optimizer=0.5"
-                                                       : "");
+      offload_words (stack, seed));
   Plan plan = test_plan (words);
   set_order (&plan, seed);
   set_layout (&plan, model, seed);
