@@ -230,7 +230,8 @@ append_head (GString *text, const PlanEmitSubject *subject)
       "# " INT
       " tokens), the data, steps and learning rate, checkpoints. Documents are packed into\n"
       "# sequences, and attention stays within each: it computes less than the plan counts.\n"
-      "# get_attention_config(\"varlen\") is faster than predicted from Hopper on, where it takes\n"
+      "# Attention by \"varlen\" and not \"flex\" is faster than predicted from Hopper on; it "
+      "takes\n"
       "# flash-attention 3, or 4 on Blackwell: packages of their own. It does not split by cp.\n",
       launch, subject->of->model->vocab);
   if (IS (MOE_DISPATCHER, DEEPEP))
