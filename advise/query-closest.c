@@ -245,8 +245,9 @@ add_way (GString *ways, guint64 bytes, const char *what)
   g_string_append_printf (ways, "%s%s (%.1f MiB)", ways->len ? "; " : "", what, advise_mib (bytes));
 }
 
-static void
-try_more_devices (const AdviseChoice *choice, const Plan *plan, GString *ways)
+/* Tries the plan with all state shared on more devices. FALSE where it never fits. */
+static gboolean
+try_sharing (const AdviseChoice *choice, const Plan *plan, GString *ways)
 {
   const gint64 now = plan_cluster_devices (choice->input->cluster);
   Plan shared = *plan;
@@ -264,7 +265,30 @@ try_more_devices (const AdviseChoice *choice, const Plan *plan, GString *ways)
           "%" G_GINT64_FORMAT " devices that share all state, in place of %" G_GINT64_FORMAT,
           now << i, now);
       add_way (ways, bytes, what);
-      return;
+      return TRUE;
+    }
+  return FALSE;
+}
+
+/* Tries all plans on more devices, for stacks that do not share all state. Which of them is found
+ * first depends on threads, so none is named. */
+static void
+try_more_devices (const AdviseChoice *choice, GString *ways)
+{
+  const gint64 now = plan_cluster_devices (choice->input->cluster);
+  gboolean fits = FALSE;
+  for (guint i = 1; i <= MOST_DOUBLINGS && !fits; i++)
+    {
+      g_autoptr (PlanCluster) cluster = advise_resize (choice->input->cluster, now << i, NULL);
+      AdviseInput larger = *choice->input;
+      AdviseChoice there = *choice;
+      larger.cluster = cluster;
+      there.input = &larger;
+      if (!cluster || !advise_query_fits (&there, &fits, NULL))
+        return;
+      if (fits)
+        g_string_append_printf (ways, "%" G_GINT64_FORMAT " devices, in place of %" G_GINT64_FORMAT,
+                                now << i, now);
     }
 }
 
@@ -401,7 +425,8 @@ advise_query_refuse (const AdviseChoice *choice, GError **error)
   if (!advise_query_least (choice, &chosen.plan, &bytes, error)
       || !advise_predict (&chosen, &p, error))
     return FALSE;
-  try_more_devices (choice, &chosen.plan, ways);
+  if (!try_sharing (choice, &chosen.plan, ways))
+    try_more_devices (choice, ways);
   try_shorter (choice, &chosen.plan, ways);
   if (!try_changes (choice, &chosen.plan, choice->allow, ways))
     try_classes (choice, &chosen.plan, ways);

@@ -67,21 +67,14 @@ norm_per_replica (const PlanFacts *f)
   return is_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
 }
 
-/* The case of the facts, which is made where there is none yet; NULL: the plan is not modelled. */
-static const PlanCase *
-case_of (const PlanFacts *f, PlanCase **out_made)
-{
-  *out_made = f->of ? NULL : plan_case_new (f->model, f->cluster, f->plan, NULL, NULL);
-  return f->of ? f->of : *out_made;
-}
-
 /* Whether compute may reach a third unit before anything has waited for the first one's reduction.
  * The smallest bucket that is reduced before the last unit decides: a unit's, or the head's. */
 static gboolean
 queues_two_units (const PlanFacts *f)
 {
-  g_autoptr (PlanCase) made = NULL;
-  const PlanCase *const of = case_of (f, &made);
+  g_autoptr (PlanCase) made
+      = f->of ? NULL : plan_case_new (f->model, f->cluster, f->plan, NULL, NULL);
+  const PlanCase *of = f->of ? f->of : made;
   if (!of)
     return FALSE;
   const PlanBucket *const b = of->layout.buckets;
@@ -332,43 +325,12 @@ has_room_for_mean (const PlanFacts *f)
          && f->value[PLAN_MOE_IMBALANCE] == initial.value[PLAN_MOE_IMBALANCE];
 }
 
-/* Elements of what a rank's optimizer updates, on the first stage of a pipeline. */
-static guint64
-own_elements (const PlanCase *of)
-{
-  const gint64 *const v = of->plan.value;
-  const guint64 replicas
-      = v[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)v[PLAN_DP_OUTER] : 1;
-  guint64 own = 0;
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    {
-      const PlanBucket *const b = &of->layout.buckets[kind];
-      own += b->padded * (guint64)b->units
-             / (plan_shards_optimizer (&of->plan) ? MAX (b->shards, 1) * replicas : 1);
-    }
-  return own;
-}
-
-/* Whether the ranks of a node put more of the optimizer's state into their host than it has memory:
- * weights, moments and gradients. */
+/* Asked of cases alone: a search asks millions of plans for hazards, and asks this of the few that
+ * it scores (advise/score.c). */
 static gboolean
 overfills_host (const PlanFacts *f)
 {
-  const gint64 share = f->value[PLAN_OFFLOAD_OPTIMIZER];
-  if (share == 0 || !f->stack || f->cluster->host_memory_bytes == 0)
-    return FALSE;
-  g_autoptr (PlanCase) made = NULL;
-  const PlanCase *const of = case_of (f, &made);
-  const gboolean is_wide = f->stack->optimizer.host == PLAN_HOST_WIDE;
-  static const PlanField formats[]
-      = { PLAN_MAIN_PARAMS, PLAN_EXP_AVG, PLAN_EXP_AVG_SQ, PLAN_MAIN_GRADS };
-  const guint64 own = of ? own_elements (of) : 0;
-  guint64 bytes = 0;
-  for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
-    bytes += plan_dtype_bytes (is_wide ? PLAN_DTYPE_FP32 : plan_field_dtype (f->plan, formats[i]),
-                               own);
-  return (double)bytes * (double)share / 1e6 * (double)f->cluster->devices_per_node
-         > (double)f->cluster->host_memory_bytes;
+  return f->of && !plan_case_fits_host (f->of);
 }
 
 static gboolean
