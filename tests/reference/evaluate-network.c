@@ -229,6 +229,16 @@ is_added_once (const ExecEvaluator *self, PlanTensorRole bias)
   return self->tp > 1 && (bias == PLAN_TENSOR_PROJ_BIAS || bias == PLAN_TENSOR_DOWN_BIAS);
 }
 
+/* Whether a product is not in pieces (tp_overlap): it reads what is quantised once gathered. */
+static gboolean
+is_whole (const ExecEvaluator *self, PlanTensorRole role, PlanTensorRole bias, gboolean is_back)
+{
+  return is_quantised (self, role)
+         && (role == PLAN_TENSOR_PROJ || role == PLAN_TENSOR_DOWN) == is_back
+         && (self->job->of->plan.value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED
+             || (is_back && has (self, bias)));
+}
+
 /* out = in * weight^T + bias for a weight of [outputs, inputs] */
 void
 exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role,
@@ -249,13 +259,13 @@ exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTen
     bias = EXEC_NO_BIAS;
   exec_evaluator_product (self, role,
                           EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), outputs,
-                          inputs, 1);
+                          inputs, 1, is_whole (self, role, bias, FALSE));
 }
 
 /* Each product reads its factors quantised along its own inner dimension. */
 static void
 quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
-               PlanTensorRole role, gint64 layer, gint64 outputs, gint64 inputs)
+               PlanTensorRole role, gint64 layer, gint64 outputs, gint64 inputs, gboolean whole)
 {
   ExecFactor gradient = { dout, role, PLAN_QUANTIZER_GRADIENT, layer, self->rows, outputs };
   ExecFactor input = { in, role, PLAN_QUANTIZER_INPUT, layer, self->rows, inputs };
@@ -267,7 +277,7 @@ quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
   RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), a, b), outputs, inputs, self->rows, 1);
   a = exec_evaluator_quantise (self, 0, &gradient, FALSE);
   b = exec_evaluator_quantise (self, 1, &weight, TRUE);
-  RUN (GEMM, EXEC_OPERANDS (din, a, b), self->rows, inputs, outputs, 1);
+  exec_evaluator_product (self, role, EXEC_OPERANDS (din, a, b), inputs, outputs, 1, whole);
 }
 
 /* dweight = dout^T * in, din = dout * weight, dbias the sums of dout's columns */
@@ -277,13 +287,14 @@ exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, E
                            gint64 inputs)
 {
   if (is_quantised (self, role))
-    quantised_bwd (self, din, dout, in, role, layer, outputs, inputs);
+    quantised_bwd (self, din, dout, in, role, layer, outputs, inputs,
+                   is_whole (self, role, bias, TRUE));
   else
     {
       RUN (GEMM, EXEC_OPERANDS (raw_of (self, role, layer), dout, in), outputs, inputs, self->rows,
            2);
       exec_evaluator_product (self, role, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)),
-                              inputs, outputs, 0);
+                              inputs, outputs, 0, FALSE);
     }
   if (has (self, bias) && is_added_once (self, bias) && self->splits_rows && self->tp_rank > 0)
     RUN (ZERO, EXEC_OPERANDS (raw_of (self, bias, layer)), outputs);

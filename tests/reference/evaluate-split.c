@@ -168,10 +168,10 @@ exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, gint64 cols
 
 void
 exec_evaluator_product (ExecEvaluator *self, PlanTensorRole role, const ExecArray *operands,
-                        gint64 cols, gint64 depth, gint64 layout)
+                        gint64 cols, gint64 depth, gint64 layout, gboolean is_whole)
 {
   const gboolean has_pieces = self->job->of->plan.value[PLAN_TP_OVERLAP] == PLAN_TP_OVERLAP_ASYNC
-                              && role != PLAN_TENSOR_OUTPUT;
+                              && role != PLAN_TENSOR_OUTPUT && !is_whole;
   const gint64 rows = has_pieces ? self->rows / self->tp : self->rows;
 
   for (gint64 row = 0; row < self->rows; row += rows)

@@ -22,7 +22,7 @@ void exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts
  * tp_overlap=async the rows of one rank of the group are made after another's: results should not
  * depend on it, but kernels may round differently for other numbers of rows. */
 void exec_evaluator_product (ExecEvaluator *self, PlanTensorRole role, const ExecArray *operands,
-                             gint64 cols, gint64 depth, gint64 layout);
+                             gint64 cols, gint64 depth, gint64 layout, gboolean is_whole);
 
 /* The rows of an array that this rank computes under sequence parallelism; of an array of hidden
  * vectors, or of one with `cols` columns. */
