@@ -129,7 +129,7 @@ look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point
       g_autofree char *name = g_strndup (why->message, strcspn (why->message, ";"));
       count_obstacle (reasons->obstacles, name, why->message);
     }
-  else if (plan_space_admits (space, &of->plan))
+  else if (plan_space_admits (space, &of->plan, of))
     {
       AdviseInput legal = *choice->input;
       g_auto (AdvisePrediction) prediction = { 0 };
@@ -233,7 +233,7 @@ memory_below (const AdviseInput *input, double p_fits, const Plan *plan, guint64
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, p_fits);
   g_autoptr (PlanCase) of = advise_case (input, plan, NULL);
   PlanScore score;
-  return of && plan_bound_memory (of) < enough
+  return of && plan_case_fits_host (of) && plan_bound_memory (of) < enough
                  && advise_scorer_score_within (scorer, of, G_MAXINT64, enough - 1, &score)
              ? score.memory_bytes
              : 0;

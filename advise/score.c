@@ -364,8 +364,6 @@ score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, gint64 enou
 {
   Scoring s
       = { .of = of, .inquiry = inquiry, .enough_ns = enough_ns, .enough_bytes = enough_bytes };
-  if (!plan_case_fits_host (of))
-    return FALSE;
   plan_lower_distil (of, &s.key);
   s.held_key = s.key;
   plan_lower_distil_schedule (&s.held_key);

@@ -607,6 +607,7 @@ golden_tests = \
   %D%/golden/query-mi300x.test \
   %D%/golden/query-closest.test \
   %D%/golden/query-closest-megatron.test \
+  %D%/golden/query-host-memory.test \
   %D%/golden/query-explain-task.test \
   %D%/golden/query-hazard.test \
   %D%/golden/query-illegal.test \

@@ -136,12 +136,12 @@ find_changes (Explanation *self, GError **error)
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, self->choice->p_fits);
   self->changes = g_array_new (FALSE, TRUE, sizeof (Change));
   const gboolean is_admitted
-      = self->illegal || plan_space_admits (space, &self->prediction.of->plan);
+      = self->illegal || plan_space_admits (space, &self->prediction.of->plan, self->prediction.of);
   for (guint i = 0; i < plans->len; i++)
     {
       g_autoptr (PlanCase) of = advise_case (input, &g_array_index (plans, Plan, i), NULL);
       Change change;
-      if (!of || (is_admitted && !plan_space_admits (space, &of->plan))
+      if (!of || (is_admitted && !plan_space_admits (space, &of->plan, of))
           || !advise_scorer_score (of, NULL, scorer, &change.score))
         continue;
       change.plan = of->plan;

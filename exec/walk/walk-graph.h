@@ -51,7 +51,8 @@ gboolean exec_walk_begin_step (ExecWalk *self, GError **error);
 gboolean exec_walk_end_step (ExecWalk *self, GError **error);
 gboolean exec_walk_run_graph (ExecWalk *self, GError **error);
 
-/* Behind an op: ends the first part of a kept step once the host can know what it waits for. */
+/* A kept step is two graphs. Ends the first one behind the op that records what the host waits for
+ * between steps; does nothing behind any other op. */
 gboolean exec_walk_split_step (ExecWalk *self, const ExecIssued *issued, GError **error);
 
 /* exec/walk/walk-load.c: reads a micro batch into staged memory. */

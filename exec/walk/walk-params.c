@@ -348,8 +348,8 @@ check_part (const ExecWalk *self, const PlanOp *op, PlanBucketKind kind, gint64 
   return FALSE;
 }
 
-/* Moves operands that have numbers of more than the unit to what is the unit's: magnitudes lie unit
- * after unit, quantisers as a layer has them. */
+/* Offsets operands that all units share to this unit's part: magnitudes lie unit after unit,
+ * quantisers layer after layer. */
 static void
 move_to_unit (const ExecWalk *self, PlanBucketKind kind, gint64 layer, ExecParams *params,
               ExecArgs *args)
@@ -371,7 +371,7 @@ move_to_unit (const ExecWalk *self, PlanBucketKind kind, gint64 layer, ExecParam
       args->ptr[i] = (float *)args->ptr[i] + site;
 }
 
-/* Leaves out what the shard has behind the last parameter. */
+/* Elements of a shard that belong to parameters: the rest is padding behind the last one. */
 static gint64
 count_of (const ExecParams *params, gint64 count)
 {

@@ -30,7 +30,7 @@ plan_case_lay_out (const PlanCase *self, const PlanModel *part, PlanLayout *out_
                     plan_data_parallel (&self->plan, self->cluster) * self->plan.value[PLAN_CP]);
 }
 
-/* Elements of what a rank's optimizer updates. */
+/* Elements that the optimizer of a rank updates. */
 static guint64
 own_elements (const PlanCase *self)
 {

@@ -35,8 +35,8 @@ void plan_case_free (PlanCase *self);
 /* Lays out the parameters of the part of the model that a stage of the pipeline holds. */
 void plan_case_lay_out (const PlanCase *self, const PlanModel *part, PlanLayout *out_layout);
 
-/* Whether a node's host has memory for what the optimizers of its ranks keep there: weights,
- * moments and gradients. In a pipeline each rank is taken for one of the first stage. */
+/* Whether the offloaded optimizer state of a node's ranks (weights, moments, gradients) fits into
+ * its host's memory, each rank taken for one of the pipeline's first stage. */
 gboolean plan_case_fits_host (const PlanCase *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanCase, plan_case_free)
 

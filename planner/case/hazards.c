@@ -325,8 +325,8 @@ has_room_for_mean (const PlanFacts *f)
          && f->value[PLAN_MOE_IMBALANCE] == initial.value[PLAN_MOE_IMBALANCE];
 }
 
-/* Asked of cases alone: a search asks millions of plans for hazards, and asks this of the few that
- * it scores (advise/score.c). */
+/* Asked of cases alone: a search asks millions of plans for hazards, and this of those that it
+ * scores (plan_space_admits). */
 static gboolean
 overfills_host (const PlanFacts *f)
 {

@@ -169,7 +169,7 @@ legal_at (const PlanSearch *s, guint64 point, Plan *out_resolved)
   Plan plan;
   return plan_space_at (s->space, point, &plan)
          && plan_resolve_in_block (&plan, s->model, s->cluster, out_resolved)
-         && plan_space_admits (s->space, out_resolved);
+         && plan_space_admits (s->space, out_resolved, NULL);
 }
 
 /* Finds the first legal plan of a block that plan_resolve_block allows. */
@@ -557,7 +557,8 @@ static gboolean
 score_plan (const PlanSearch *s, const Plan *plan, PlanInquiry *inquiry, PlanFound *out)
 {
   g_autoptr (PlanCase) of = case_of (s, plan);
-  const gboolean ok = of && s->score (of, inquiry, s->user_data, &out->score);
+  const gboolean ok = of && plan_space_admits (s->space, &of->plan, of)
+                      && s->score (of, inquiry, s->user_data, &out->score);
   if (of)
     out->plan = of->plan;
   return ok;

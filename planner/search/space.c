@@ -738,8 +738,7 @@ sums_in_fp32 (const PlanSpace *self, const Plan *plan)
              && plan_shards_grads (plan));
 }
 
-/* Whether the sums of a plan's gradients are in fp32, unless narrower sums are allowed or the base
- * has them. */
+/* Whether a plan's gradients are summed in fp32, or may be in less, as the base's are. */
 static gboolean
 is_exact_enough (const PlanSpace *self, const Plan *plan)
 {
@@ -749,10 +748,11 @@ is_exact_enough (const PlanSpace *self, const Plan *plan)
 }
 
 gboolean
-plan_space_admits (const PlanSpace *self, const Plan *resolved)
+plan_space_admits (const PlanSpace *self, const Plan *resolved, const PlanCase *of)
 {
   return allows (self, PLAN_ALLOW_HAZARDS)
-         || plan_hazards_level (resolved, self->model, self->cluster) == PLAN_HAZARD_COST;
+         || (plan_hazards_level (resolved, self->model, self->cluster) == PLAN_HAZARD_COST
+             && (!of || plan_case_fits_host (of)));
 }
 
 gboolean

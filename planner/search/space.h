@@ -4,6 +4,7 @@
  * fields. A point is one choice per axis. No choice changes a field that was pinned, or belongs to
  * a class (PLAN_ALLOW_LIST) that was not allowed. */
 #pragma once
+#include "planner/case/case.h"
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
@@ -80,8 +81,9 @@ gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
 gboolean plan_space_slim (const PlanSpace *self, const Plan *plan, Plan *out_slim);
 
 /* Whether a legal plan may be recommended. FALSE where it has a hazard that is more than a cost,
- * and PLAN_ALLOW_HAZARDS is not allowed. */
-gboolean plan_space_admits (const PlanSpace *self, const Plan *resolved);
+ * and PLAN_ALLOW_HAZARDS is not allowed. `of` is its case; without one, which costs more than all
+ * else here, a host is taken to have the memory that is asked of it. */
+gboolean plan_space_admits (const PlanSpace *self, const Plan *resolved, const PlanCase *of);
 
 /* Lists every plan that is one choice away from this one, not resolved: by the axes, and by fields
  * that are not searched. Pinned fields stay, and sums are no less exact than this plan's or than

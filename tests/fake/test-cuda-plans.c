@@ -110,7 +110,7 @@ START_TEST (plans_of_the_space_run)
       if (!plan_space_at (space, point, &plan))
         continue;
       g_autoptr (PlanCase) of = plan_case_new (place.model, place.cluster, &plan, NULL, NULL);
-      if (!of || !plan_space_admits (space, &of->plan))
+      if (!of || !plan_space_admits (space, &of->plan, of))
         continue;
       assert_runs (&place, of);
       n_run++;

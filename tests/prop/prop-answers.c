@@ -101,7 +101,7 @@ try_all (const Asked *asked, const PlanSpace *space)
       PlanFound found = { .point = point };
       Plan plan, slim;
       if (!plan_space_at (space, point, &plan) || !try (asked, &plan, &found)
-          || !plan_space_admits (space, &found.plan))
+          || !plan_space_admits (space, &found.plan, NULL))
         continue;
       if (found.score.memory_bytes > most && plan_space_slim (space, &plan, &slim))
         ck_assert (try (asked, &slim, &found));

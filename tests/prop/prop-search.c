@@ -290,7 +290,7 @@ try_plan (const Case *c, const PlanSpace *space, guint64 point, const Plan *plan
 {
   PlanFound found = { .point = point };
   g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, plan, NULL, NULL);
-  if (!of || !plan_space_admits (space, &of->plan))
+  if (!of || !plan_space_admits (space, &of->plan, of))
     return FALSE;
   simulate (c, of, &found.score);
   found.plan = of->plan;

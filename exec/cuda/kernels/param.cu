@@ -176,9 +176,10 @@ amax_of_columns (const Part &part, const Work &work, const Array &amax, const Ar
     }
 }
 
-/* Magnitudes of blocks along rows. */
+/* Magnitudes of blocks along rows, or along columns. */
+template <bool along_rows>
 __global__ void
-param_amax_rows (Params params, Shares shares, Array amax, Array in)
+param_amax_blocks (Params params, Shares shares, Array amax, Array in)
 {
   Work work;
 
@@ -187,25 +188,9 @@ param_amax_rows (Params params, Shares shares, Array amax, Array in)
   Part part = part_of (params, work.matrix);
   Array own = array_from (amax, magnitude_of_matrix (work.matrix)), of = array_from (in, part.at);
   if (is_of_pieces (part))
-    amax_of_pieces (part, work, own, of);
+    along_rows ? amax_of_pieces (part, work, own, of) : amax_of_strips (part, work, own, of);
   else
-    amax_of_rows (part, work, own, of);
-}
-
-/* Magnitudes of blocks along columns. */
-__global__ void
-param_amax_columns (Params params, Shares shares, Array amax, Array in)
-{
-  Work work;
-
-  if (!find_work (params, shares, &work))
-    return;
-  Part part = part_of (params, work.matrix);
-  Array own = array_from (amax, magnitude_of_matrix (work.matrix)), of = array_from (in, part.at);
-  if (is_of_pieces (part))
-    amax_of_strips (part, work, own, of);
-  else
-    amax_of_columns (part, work, own, of);
+    along_rows ? amax_of_rows (part, work, own, of) : amax_of_columns (part, work, own, of);
 }
 
 /* --- one scale for all -------------------------------------------------------------------- */
@@ -655,12 +640,12 @@ exec_cuda_param_amax (const ExecArgs *args, void *stream)
   if (params.block == 0)
     return EXEC_CUDA_LAUNCH (param_amax, shape_of_shares (shares), stream, params, shares, words,
                              in);
-  code = EXEC_CUDA_LAUNCH (param_amax_rows, shape_of_shares (shares), stream, params, shares, amax,
-                           in);
+  code = EXEC_CUDA_LAUNCH (param_amax_blocks<true>, shape_of_shares (shares), stream, params,
+                           shares, amax, in);
   shares = shares_of (params, MAX_BLOCKS, items_of_columns);
   return code != 0 ? code
-                   : EXEC_CUDA_LAUNCH (param_amax_columns, shape_of_shares (shares), stream, params,
-                                       shares, amax, in);
+                   : EXEC_CUDA_LAUNCH (param_amax_blocks<false>, shape_of_shares (shares), stream,
+                                       params, shares, amax, in);
 }
 
 /* Whether each matrix, and the rank's part, begins and ends between two bytes of e2m1. */

@@ -168,11 +168,11 @@ matrix_at (const Params &params, uint64_t number)
   return { params.of[i], number };
 }
 
-/* What a block of the grid works on, and where in it its threads begin. */
+/* The matrix that a block of threads works on, and which of its elements this thread takes. */
 struct Work
 {
   Matrix matrix;
-  uint64_t first, stride; /* of this thread, among all that work on the matrix */
+  uint64_t first, stride;
 };
 
 /* Whether this block has work. */
