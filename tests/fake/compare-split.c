@@ -308,6 +308,23 @@ START_TEST (places_in_sequences_are_the_cpus)
 }
 END_TEST
 
+/* A step in fp32 at place 10^7 is a whole radian. */
+START_TEST (far_places_turn_as_near_as_the_first)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = compare_odd_size (rand, 30), kv = g_rand_int_range (rand, 1, 3);
+  const gint64 dim = 2 * compare_odd_size (rand, 300), dims[] = { rows, rows, kv, kv, dim, _i % 2 };
+  const Part part = { .parts = 1 };
+  CompareOperand qkv, places;
+
+  take (&qkv, PLAN_DTYPE_FP32, COMPARE_UNIT, rows * 3 * kv * dim, rand);
+  take_indices (&places, rows, 20000000, FALSE, rand);
+  run_both (PLAN_OP_ROPE, exec_cuda_rope, &part, dims, OPERANDS (&qkv, &places));
+  check_near (&qkv, 0x1p-21, 0, "turned far away");
+  clear (OPERANDS (&qkv, &places));
+}
+END_TEST
+
 START_TEST (columns_are_the_cpus)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -387,6 +404,7 @@ compare_add_split_tests (Suite *suite, const CompareDevice *on, SFun setup)
   tcase_add_loop_test (tcase, rows_of_a_part_are_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, places_of_split_rows_are_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, places_in_sequences_are_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, far_places_turn_as_near_as_the_first, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, columns_are_the_cpus, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, attention_of_parts_is_near_the_cpus, 0, ROUNDS / 4);
   tcase_add_loop_test (tcase, numbers_of_a_part_are_near_the_cpus, 0, ROUNDS);

@@ -21,7 +21,8 @@ typedef enum
 {
   EXACT,   /* the same bits; a NaN is a NaN */
   LIBRARY, /* the same bits if expf and its like give the same: each is good to 2^-22 */
-  OWN_EXP, /* the same but for e^x, which the CPU computes by its own function, good to 2^-22 */
+  OWN_WAY, /* the same but for e^x, or a turn's sine, which the CPU computes by other ways; each is
+              good to 2^-22 */
   REDUCED, /* sums in another order: see reduced_bound */
 } Nearness;
 
@@ -57,13 +58,13 @@ static const Kernel kernels[] = {
   { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
   { PLAN_OP_POSITIONS, exec_cuda_positions, "nnd", EXACT, TRUE },
   { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nnd", EXACT, TRUE },
-  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nv-", OWN_EXP, FALSE },
-  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnv-", OWN_EXP, FALSE },
-  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nv-", OWN_EXP, FALSE },
-  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnv-", OWN_EXP, FALSE },
+  { PLAN_OP_SWIGLU, exec_cuda_swiglu, "nv-", OWN_WAY, FALSE },
+  { PLAN_OP_SWIGLU_BWD, exec_cuda_swiglu_bwd, "nnv-", OWN_WAY, FALSE },
+  { PLAN_OP_ACTIVATE, exec_cuda_activate, "nv-", OWN_WAY, FALSE },
+  { PLAN_OP_ACTIVATE_BWD, exec_cuda_activate_bwd, "nnv-", OWN_WAY, FALSE },
   { PLAN_OP_GEMM, exec_cuda_gemm_plain, "nxxnw", REDUCED, FALSE },
   { PLAN_OP_GEMM_ADD, exec_cuda_gemm_add_plain, "nxxw", REDUCED, FALSE },
-  { PLAN_OP_ROPE, exec_cuda_rope, "nd", LIBRARY, FALSE },
+  { PLAN_OP_ROPE, exec_cuda_rope, "nd", OWN_WAY, FALSE },
   { PLAN_OP_RMSNORM, exec_cuda_rmsnorm, "nfnn--", REDUCED, FALSE },
   { PLAN_OP_RMSNORM_BWD, exec_cuda_rmsnorm_bwd, "nnnnnpwn-", REDUCED, FALSE },
   { PLAN_OP_LAYERNORM, exec_cuda_layernorm, "nfnnn--", REDUCED, FALSE },
@@ -76,8 +77,8 @@ static const Kernel kernels[] = {
   { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw-dro", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw--dro", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_JOIN, exec_cuda_attention_join, "ufuf", LIBRARY, FALSE },
-  { PLAN_OP_LATENT_ROPE, exec_cuda_latent_rope, "nnnnnd", LIBRARY, FALSE },
-  { PLAN_OP_LATENT_ROPE_BWD, exec_cuda_latent_rope_bwd, "nnnnnd", LIBRARY, FALSE },
+  { PLAN_OP_LATENT_ROPE, exec_cuda_latent_rope, "nnnnnd", OWN_WAY, FALSE },
+  { PLAN_OP_LATENT_ROPE_BWD, exec_cuda_latent_rope_bwd, "nnnnnd", OWN_WAY, FALSE },
   { PLAN_OP_LATENT_ATTENTION, exec_cuda_latent_attention, "ufuuuwdro", REDUCED, FALSE },
   { PLAN_OP_LATENT_ATTENTION_BWD, exec_cuda_latent_attention_bwd, "uuuuufuuuwdro", REDUCED, FALSE },
   { PLAN_OP_ROW_STAT, exec_cuda_row_stat, "fv--", EXACT, FALSE },
@@ -398,7 +399,7 @@ bound_of (const Call *call, guint i)
       if (!device->own_math)
         return (CompareBound){ .any_nan = TRUE };
       G_GNUC_FALLTHROUGH;
-    case OWN_EXP:
+    case OWN_WAY:
       return (CompareBound){ 0x1p-20 * compare_operand_largest (operand), ulp, TRUE };
     case REDUCED:
       return reduced_bound (call, i, ulp);

@@ -230,6 +230,16 @@ __float_as_uint (float value)
   return (unsigned)__float_as_int (value);
 }
 
+/* Of an angle in half turns. */
+inline void
+sincospif (float half_turns, float *sine, float *cosine)
+{
+  double radians = M_PI * (double)half_turns;
+
+  *sine = (float)std::sin (radians);
+  *cosine = (float)std::cos (radians);
+}
+
 /* Copies with accesses that the hooks see: compilers do not report those of a larger memcpy. */
 inline void *
 fake_cuda_copy (void *to, const void *from, size_t bytes)

@@ -10,8 +10,8 @@
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c (activations:
  *                kernels-cpu-activation.c, rope: kernels-cpu-positions.c), by tests/fake and
  *                tests/gpu. The same operations in the same order, compiled without contraction:
- *                equal bit for bit, except that sin, cos and tanh are the device's, and that
- *                e^x in activations is as good as powers.cuh says.
+ *                equal bit for bit, except that tanh is the device's, that e^x in activations is as
+ *                good as powers.cuh says, and rope's sines and cosines to 2^-22.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                              FLOPs
@@ -28,7 +28,7 @@
  *   activate       rows cols (s + s), gated (s + 2 s)            up to 20 rows cols, one of them
  *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  e^x
  *                  with amax: a comparison per element, one atomic a block
- *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
+ *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; a sine and a cosine
  *                                                     once per row and pair, for all heads */
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/narrow.cuh"
@@ -269,11 +269,6 @@ activate_bwd (Activation shape, Array din, Array dout, Array in, uint32_t *amax)
 
 /* --- rope --------------------------------------------------------------------------------- */
 
-enum : unsigned
-{
-  ANGLES = THREADS /* of a block: one per thread */
-};
-
 /* One launch of rope: in rows of `width` elements, the pairs from pair `first` on of each of
  * `rotated` heads. */
 struct Rope
@@ -282,19 +277,14 @@ struct Rope
   PlanSequencePart part;
   const int32_t *places; /* of rows in their documents; NULL: each sequence is one */
   unsigned pairs, rotated;
-  double magnitude, frequency[ANGLES]; /* frequency: of those pairs */
-};
-
-struct Rotations
-{
-  float cosine[ANGLES], sine[ANGLES];
+  Angles angles; /* of those pairs */
 };
 
 /* How many rows a block rotates at once: as many as it has threads to compute the angles of. */
 __host__ __device__ inline unsigned
 rows_of_block (const Rope &shape)
 {
-  return ANGLES / shape.pairs;
+  return THREADS / shape.pairs;
 }
 
 /* Computes the sines and cosines of the rows from `first` on, in shared memory for the whole
@@ -309,11 +299,8 @@ find_rotations (const Rope &shape, uint64_t first)
   if (threadIdx.x < rows_of_block (shape) * shape.pairs && row < shape.rows)
     {
       uint64_t position = position_of (shape.places, row, shape.part, row % shape.seq);
-      double cosine, sine;
 
-      sincos ((double)position * shape.frequency[threadIdx.x % shape.pairs], &sine, &cosine);
-      rotations.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
-      rotations.sine[threadIdx.x] = (float)(shape.magnitude * sine);
+      store_rotation (rotations, threadIdx.x, shape.angles, threadIdx.x % shape.pairs, position);
     }
   __syncthreads ();
   return rotations;
@@ -596,17 +583,18 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
   shape.half = (rotated > 0 ? rotated : shape.dim) / 2;
   shape.width = (shape.rotated + operands.dim (3)) * shape.dim;
   const PlanRope rope_of_op = exec_rope (args);
-  shape.magnitude = plan_rope_magnitude (&rope_of_op);
+  shape.angles.magnitude = (float)plan_rope_magnitude (&rope_of_op);
 
   Array qkv = operands.rows_of (0, shape.dim % shape.half == 0 ? shape.half : 1);
   int code = operands.code;
   for (; code == 0 && shape.first < shape.half; shape.first += shape.pairs)
     {
-      shape.pairs = (unsigned)at_most (shape.half - shape.first, ANGLES);
+      shape.pairs = (unsigned)at_most (shape.half - shape.first, THREADS);
       for (unsigned i = 0; i < shape.pairs; i++)
-        shape.frequency[i] = direction
-                             * plan_rope_frequency (&rope_of_op, shape.first + i, 2 * shape.half,
-                                                    shape.seq * parts_of (args));
+        shape.angles.turns[i]
+            = turns_of (direction
+                        * plan_rope_frequency (&rope_of_op, shape.first + i, 2 * shape.half,
+                                               shape.seq * parts_of (args)));
       uint64_t blocks = (shape.rows + rows_of_block (shape) - 1) / rows_of_block (shape);
       code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);
     }

@@ -15,17 +15,12 @@
  *   latent_rope_bwd  n s (2 (nope + v_dim) + 3 rope) and           4 n rope
  *                    rows s (rank + rope)
  * Checked with   exec_cpu_latent_rope and exec_cpu_latent_rope_bwd of exec/cpu/kernels-cpu-rope.c,
- *                by tests/fake and tests/gpu: the same bits where sin and cos give the same. */
-#include "exec/cuda/kernels/layers.h"
+ *                by tests/fake and tests/gpu: sines and cosines to 2^-22, the rest to the bit. */
 #include "exec/cuda/kernels/launch.cuh"
+#include "exec/cuda/kernels/layers.h"
 
 namespace
 {
-
-enum : unsigned
-{
-  LATENT_PAIRS = THREADS /* of a launch: a thread finds the angle of each */
-};
 
 /* One launch: the pairs from pair `first` on. */
 struct LatentShape
@@ -33,17 +28,12 @@ struct LatentShape
   uint64_t rows, seq, heads, nope, rope, v_dim, rank, first;
   const int32_t *places; /* of rows in their documents; NULL: each sequence is one */
   unsigned pairs;
-  double magnitude, frequency[LATENT_PAIRS]; /* frequency: of those pairs */
+  Angles angles; /* of those pairs: a thread finds each */
 };
 
 struct LatentArrays
 {
   Array q, k, v, kv, down; /* or their gradients */
-};
-
-struct LatentRotations
-{
-  float cosine[LATENT_PAIRS], sine[LATENT_PAIRS];
 };
 
 /* The columns of keys without positions, and of values: out of kv, or back to it. */
@@ -68,20 +58,17 @@ __launch_bounds__ (THREADS) latent_copy (LatentShape shape, LatentArrays at)
 }
 
 /* Computes the sines and cosines of a row, in shared memory for the whole block. */
-__device__ inline LatentRotations &
+__device__ inline Rotations &
 find_latent_rotations (const LatentShape &shape, uint64_t row)
 {
-  __shared__ LatentRotations rotations;
+  __shared__ Rotations rotations;
 
   __syncthreads (); /* those of the last row have been read */
   if (threadIdx.x < shape.pairs)
     {
-      double cosine, sine;
-
       uint64_t place = shape.places != NULL ? (uint64_t)shape.places[row] : row % shape.seq;
-      sincos ((double)place * shape.frequency[threadIdx.x], &sine, &cosine);
-      rotations.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
-      rotations.sine[threadIdx.x] = (float)(shape.magnitude * sine);
+
+      store_rotation (rotations, threadIdx.x, shape.angles, threadIdx.x, place);
     }
   __syncthreads ();
   return rotations;
@@ -89,8 +76,8 @@ find_latent_rotations (const LatentShape &shape, uint64_t row)
 
 /* Writes a rotated pair of neighbours. */
 __device__ inline void
-rotate_neighbours (const LatentRotations &rotations, unsigned pair, float a, float b,
-                   const Array &out, uint64_t at)
+rotate_neighbours (const Rotations &rotations, unsigned pair, float a, float b, const Array &out,
+                   uint64_t at)
 {
   write_one (out, at, a * rotations.cosine[pair] - b * rotations.sine[pair]);
   write_one (out, at + 1, b * rotations.cosine[pair] + a * rotations.sine[pair]);
@@ -99,7 +86,7 @@ rotate_neighbours (const LatentRotations &rotations, unsigned pair, float a, flo
 /* Rotates queries, or their gradients, of one row; each key head gets the common part. */
 template <bool has_keys>
 __device__ inline void
-rotate_row (const LatentShape &shape, const LatentArrays &at, const LatentRotations &rotations,
+rotate_row (const LatentShape &shape, const LatentArrays &at, const Rotations &rotations,
             uint64_t row)
 {
   uint64_t width = shape.nope + shape.rope;
@@ -133,7 +120,7 @@ __launch_bounds__ (THREADS) latent_rotate_bwd (LatentShape shape, LatentArrays a
 
   for (uint64_t row = blockIdx.x; row < shape.rows; row += gridDim.x)
     {
-      const LatentRotations &rotations = find_latent_rotations (shape, row);
+      const Rotations &rotations = find_latent_rotations (shape, row);
       uint64_t down = row * (shape.rank + shape.rope), pair = threadIdx.x;
 
       rotate_row<false> (shape, at, rotations, row);
@@ -180,14 +167,14 @@ launch_latent (const ExecArgs *args, Operands &operands, LatentArrays at, void *
   int code = operands.code;
   if (code != 0)
     return code;
-  shape.magnitude = plan_rope_magnitude (&rope);
+  shape.angles.magnitude = (float)plan_rope_magnitude (&rope);
   code = EXEC_CUDA_LAUNCH (latent_copy<back>, shape_of_items (elements), stream, shape, at);
   for (; code == 0 && shape.first < shape.rope / 2; shape.first += shape.pairs)
     {
-      shape.pairs = (unsigned)at_most (shape.rope / 2 - shape.first, LATENT_PAIRS);
+      shape.pairs = (unsigned)at_most (shape.rope / 2 - shape.first, (unsigned)THREADS);
       for (unsigned i = 0; i < shape.pairs; i++)
-        shape.frequency[i]
-            = (back ? -1 : 1) * plan_rope_frequency (&rope, shape.first + i, shape.rope, shape.seq);
+        shape.angles.turns[i] = turns_of (
+            (back ? -1 : 1) * plan_rope_frequency (&rope, shape.first + i, shape.rope, shape.seq));
       code = back ? EXEC_CUDA_LAUNCH (latent_rotate_bwd, launch, stream, shape, at)
                   : EXEC_CUDA_LAUNCH (latent_rotate, launch, stream, shape, at);
     }
