@@ -62,10 +62,10 @@ echo "ranks predicted_ms measured_ms error_pct plan"
   step 2 $deep 8 256 --set pp=2
   step 2 $qwen3 8 128 --set pp=2 --set recompute=full
   step 2 $deep 8 128 --set pp=2 --set vpp=2
-  step 2 $mixtral 4 256 --set ep=2 --set moe_imbalance=1.35
-  step 2 $mixtral 8 128 --set ep=2 --set moe_imbalance=1.35 --set strategy=optim
+  step 2 $mixtral 4 256 --set ep=2 --set moe_imbalance=2
+  step 2 $mixtral 8 128 --set ep=2 --set moe_imbalance=2 --set strategy=optim
   step 2 $mixtral 4 128 --set pp=2
-  step 2 $latent 4 128 --set ep=2 --set moe_imbalance=1.35
+  step 2 $latent 4 128 --set ep=2 --set moe_imbalance=2
   step 2 $latent 4 256 --set tp=2
   step 2 $gpt2 4 128 --set hidden_dropout=0.1 --set attention_dropout=0.1
   step 2 $deep 4 256 --set precision_aware=on --set offload_optimizer=0.5
