@@ -21,8 +21,7 @@ typedef enum
 {
   EXACT,   /* the same bits; a NaN is a NaN */
   LIBRARY, /* the same bits if expf and its like give the same: each is good to 2^-22 */
-  OWN_WAY, /* the same but for e^x, or a turn's sine, which the CPU computes by other ways; each is
-              good to 2^-22 */
+  OWN_WAY, /* the same but for e^x and sines, which the CPU finds otherwise, good to 2^-22 */
   REDUCED, /* sums in another order: see reduced_bound */
 } Nearness;
 

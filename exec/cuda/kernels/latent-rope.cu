@@ -17,6 +17,7 @@
  * Checked with   exec_cpu_latent_rope and exec_cpu_latent_rope_bwd of exec/cpu/kernels-cpu-rope.c,
  *                by tests/fake and tests/gpu: sines and cosines to 2^-22, the rest to the bit. */
 #include "exec/cuda/kernels/launch.cuh"
+#include "exec/cuda/kernels/places.cuh"
 #include "exec/cuda/kernels/layers.h"
 
 namespace
