@@ -13,6 +13,7 @@
 #define SHOWN_BYTES 40
 #define LINE_BYTES 160
 #define LONGEST_NAME 32
+#define MOST_NAMED 6 /* names that a suggestion has at most */
 
 gboolean
 plan_text_check (const char *text, gsize length, const char *origin, GError **error)
@@ -228,10 +229,34 @@ plan_text_closest (const char *word, const char *const *names)
   return best;
 }
 
+/* Whether the word is one of the name's parts: imbalance of moe_imbalance. */
+static gboolean
+has_part (const char *name, const char *word)
+{
+  g_auto (GStrv) parts = g_strsplit_set (name, "_-.", -1);
+  return g_strv_contains ((const char *const *)parts, word);
+}
+
+/* The names that have the word as a part, in quotes; NULL for none, or more than are read at a
+ * glance. */
+static char *
+with_part (const char *word, const char *const *names)
+{
+  g_autoptr (GString) all = g_string_new (NULL);
+  guint n = 0;
+  for (; *names; names++)
+    if (has_part (*names, word))
+      g_string_append_printf (all, "%s'%s'", n++ > 0 ? " or " : "", *names);
+  return 0 < n && n <= MOST_NAMED ? g_strdup (all->str) : NULL;
+}
+
 char *
 plan_text_suggest (const char *word, const char *const *names)
 {
-  const char *const name = plan_text_closest (word, names);
+  g_autofree char *longer = with_part (word, names);
+  const char *const name = longer ? NULL : plan_text_closest (word, names);
+  if (longer)
+    return g_strdup_printf ("did you mean %s?", longer);
   if (name)
     return g_strdup_printf ("did you mean '%s'?", name);
   g_autofree char *all = g_strjoinv (", ", (char **)names);

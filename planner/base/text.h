@@ -33,7 +33,8 @@ char *plan_text_lines (const char *text);
 /* The closest name, the earlier of two; NULL when more than a third of the word differs. */
 const char *plan_text_closest (const char *word, const char *const *names);
 
-/* "did you mean 'x'?" when one of the names is close, else all of them; the caller frees. */
+/* "did you mean 'x' or 'y'?" of the names that have the word as a part, or of one that is close,
+ * else all names; the caller frees. */
 char *plan_text_suggest (const char *word, const char *const *names);
 
 /* TRUE for a non-empty word of letters, digits and . _ + - only. */

@@ -101,6 +101,8 @@ static const struct
   const char *name, *text, *message;
 } bad_values[] = {
   { "stratgy", "optim", "'stratgy' is not a field of a plan: did you mean 'strategy'?" },
+  { "dropout", "0.1", "did you mean 'hidden_dropout' or 'attention_dropout'?" },
+  { "imbalance", "2", "'imbalance' is not a field of a plan: did you mean 'moe_imbalance'?" },
   { "zzzzzzzz", "1", "'zzzzzzzz' is not a field of a plan: known are stack, nccl, strategy" },
   { "strategy", "otpim",
     "strategy: 'otpim' must be no_shard|optim|optim_grads|optim_grads_params: "
