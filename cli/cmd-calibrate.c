@@ -6,6 +6,7 @@
 #include "advise/timings.h"
 #include "advise/uncertainty-fit.h"
 #include "advise/validate.h"
+#include "cli/calibrate-parts.h"
 #include "cli/import.h"
 #include "cli/io/commands.h"
 #include "cli/io/context.h"
@@ -26,17 +27,17 @@
 
 typedef struct
 {
-  char *id, *base, *out, *db, *format, *folds, *stack;
+  char *id, *base, *out, *db, *format, *folds, *stack, *leave_out;
   char **where;
-  gboolean is_dry, is_published, finds_distances, leaves_out_sources;
+  gboolean is_dry, is_published, finds_distances;
   const char *path; /* a table of runs; NULL: the store, or the published runs */
 } Question;
 
 static void
 question_clear (Question *self)
 {
-  char **const texts[] = { &self->id,     &self->base,  &self->out,  &self->db,
-                           &self->format, &self->folds, &self->stack };
+  char **const texts[] = { &self->id,     &self->base,  &self->out,   &self->db,
+                           &self->format, &self->folds, &self->stack, &self->leave_out };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_free (*texts[i]);
   g_strfreev (self->where);
@@ -465,25 +466,24 @@ read_runs (const Question *question, const SimAdjustments *set, AdviseValidation
   return TRUE;
 }
 
-/* Fits a set, with its uncertainty, to the runs of all sources but one. NULL with an error. */
+/* Fits a set, with its uncertainty, to the runs of all parts but one. NULL with an error. */
 static SimAdjustments *
-fit_without (const char *source, const Fitted *all, const Question *question,
+fit_without (const CliPart *part, const Fitted *all, const Question *question,
              const SimAdjustments *base, guint n_parts, GError **error)
 {
   g_auto (Fitted) others
       = { .rows = g_array_new (FALSE, FALSE, sizeof (SimObservation)), .runs = g_ptr_array_new () };
   for (guint i = 0; i < all->rows->len; i++)
-    {
-      g_autofree char *own = advise_run_source (all->runs->pdata[i]);
-      if (g_str_equal (own, source))
-        continue;
-      g_array_append_vals (others.rows, &g_array_index (all->rows, SimObservation, i), 1);
-      g_ptr_array_add (others.runs, all->runs->pdata[i]);
-    }
+    if (!cli_part_has (part, all->runs->pdata[i]))
+      {
+        g_array_append_vals (others.rows, &g_array_index (all->rows, SimObservation, i), 1);
+        g_ptr_array_add (others.runs, all->runs->pdata[i]);
+      }
   if (others.rows->len == 0)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--sources: all runs are of one source, %s: nothing is left without it", source);
+                   "--leave-out=%s: all runs are of one part, %s: nothing is left without it",
+                   part->way, part->name);
       return NULL;
     }
   g_autoptr (SimAdjustments) set = fit (&others, question, base, n_parts, error);
@@ -491,18 +491,18 @@ fit_without (const char *source, const Fitted *all, const Question *question,
                                                                          : NULL;
 }
 
-/* How many groups of runs of one use there are, and how many lie within their uncertainty; every
- * group weighs 1. */
+/* Of one use: how many groups of runs there are, the sum of their errors in per cent, and how many
+ * lie within their uncertainty; every group weighs 1. */
 typedef struct
 {
-  double groups, within;
+  double groups, error, uncertain, within;
 } Coverage;
 
 static const char *const uses[] = { "use=fit", "use=report" };
 
-/* Counts how many of a source's runs lie within the uncertainty that `set` predicts for them. */
+/* Predicts a part's runs by `set`. */
 static gboolean
-cover (const char *source, const Question *question, const SimAdjustments *set,
+cover (const CliPart *part, const Question *question, const SimAdjustments *set,
        Coverage out[G_N_ELEMENTS (uses)], GError **error)
 {
   for (guint u = 0; u < G_N_ELEMENTS (uses); u++)
@@ -510,72 +510,97 @@ cover (const char *source, const Question *question, const SimAdjustments *set,
       g_auto (AdviseValidation) runs = { 0 };
       if (!select_runs (question, &runs, error))
         return FALSE;
-      advise_validation_of_source (&runs, source);
+      for (guint i = 0; i < runs.runs->len; i++)
+        {
+          AdviseRun *run = &g_array_index (runs.runs, AdviseRun, i);
+          run->is_selected = run->is_selected && cli_part_has (part, run);
+        }
       out[u] = (Coverage){ 0 };
       if (!advise_validation_where (&runs, uses[u], NULL))
         continue;
       advise_validation_predict (&runs, set);
       g_autoptr (GArray) sections = cli_sections_new (&runs);
       const CliSection *section = &g_array_index (sections, CliSection, 0);
-      out[u] = (Coverage){ section->groups_uncertain, section->groups_within };
+      const PlanAccuracy *time = &section->of[PLAN_RUN_QUANTITY_TIME];
+      out[u] = (Coverage){ time->n, time->n * time->mean_abs_pct, section->groups_uncertain,
+                           section->groups_within };
     }
   return TRUE;
 }
 
+/* Adds a mean; nothing, of nothing. */
 static void
-add_coverage (CliTable *table, const char *source, const Coverage *of)
+add_mean (CliTable *table, double sum, double n, guint digits)
 {
-  cli_table_add (table, source);
+  if (n > 0)
+    cli_table_add_real (table, sum / n, digits);
+  else
+    cli_table_add (table, NULL);
+}
+
+static void
+add_coverage (CliTable *table, const char *name, const Coverage *of)
+{
+  cli_table_add (table, name);
   for (guint u = 0; u < G_N_ELEMENTS (uses); u++)
     {
       cli_table_add_int (table, (gint64)of[u].groups);
-      cli_table_add_real (table, of[u].within, 1);
-      if (of[u].groups > 0)
-        cli_table_add_real (table, 100 * of[u].within / of[u].groups, 1);
-      else
-        cli_table_add (table, NULL);
+      add_mean (table, of[u].error, of[u].groups, 2);
+      add_mean (table, 100 * of[u].within, of[u].uncertain, 1);
     }
 }
 
-/* Leaves out each source of runs in turn and prints how many of its runs lie within the uncertainty
- * that is predicted without it: eight of ten should. */
+/* Leaves out each part of the runs in turn, and prints how far off its runs are that way, and how
+ * many of them lie within the uncertainty that is said of them: eight of ten should. */
 static gboolean
-print_coverage (const Fitted *fitted, const Question *question, const SimAdjustments *base,
+print_left_out (const Fitted *fitted, const Question *question, const SimAdjustments *base,
                 guint n_parts, CliFormat format, GError **error)
 {
-  static const CliColumn columns[]
-      = { { "source", FALSE },          { "fit_groups", TRUE },    { "fit_within", TRUE },
-          { "fit_within_pct", TRUE },   { "report_groups", TRUE }, { "report_within", TRUE },
-          { "report_within_pct", TRUE } };
+  const char *const way = question->leave_out;
+  const CliColumn columns[] = { { way, FALSE },
+                                { "fit_groups", TRUE },
+                                { "fit_error_pct", TRUE },
+                                { "fit_within_pct", TRUE },
+                                { "report_groups", TRUE },
+                                { "report_error_pct", TRUE },
+                                { "report_within_pct", TRUE } };
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   g_autoptr (GHashTable) seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   Coverage all[G_N_ELEMENTS (uses)] = { 0 };
   if (fitted->rows->len == 0)
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--sources: no run to fit to");
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--leave-out: no run to fit to");
       return FALSE;
     }
+  CliPart part = { .way = way, .middle = cli_part_middle (fitted->runs) };
   for (guint i = 0; i < fitted->runs->len; i++)
     {
-      char *source = advise_run_source (fitted->runs->pdata[i]);
+      char *name = cli_part_of (&part, fitted->runs->pdata[i]);
       Coverage of[G_N_ELEMENTS (uses)];
-      if (!g_hash_table_add (seen, source))
+      if (!name || !g_hash_table_add (seen, name))
         continue;
-      g_autoptr (SimAdjustments) set = fit_without (source, fitted, question, base, n_parts, error);
-      if (!set || !cover (source, question, set, of, error))
+      part.name = name;
+      g_autoptr (SimAdjustments) set = fit_without (&part, fitted, question, base, n_parts, error);
+      if (!set || !cover (&part, question, set, of, error))
         return FALSE;
-      add_coverage (table, source, of);
+      add_coverage (table, name, of);
       for (guint u = 0; u < G_N_ELEMENTS (uses); u++)
-        {
-          all[u].groups += of[u].groups;
-          all[u].within += of[u].within;
-        }
+        all[u] = (Coverage){ all[u].groups + of[u].groups, all[u].error + of[u].error,
+                             all[u].uncertain + of[u].uncertain, all[u].within + of[u].within };
+    }
+  if (g_hash_table_size (seen) == 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--leave-out=%s: none of the %u runs to fit to would be left out", way,
+                   fitted->runs->len);
+      return FALSE;
     }
   add_coverage (table, "all", all);
   cli_table_print (table, format);
   if (format == CLI_FORMAT_TABLE)
-    printf ("\ngroups of runs whose times lie within the uncertainty that is said of them, each "
-            "source predicted by what was\nfitted to the others; four fifths are meant to\n");
+    printf ("\ntimes of groups of runs, each part predicted by what was fitted to the others: mean "
+            "error, and how many lie within\nthe uncertainty that is said of them; four fifths are "
+            "meant to\n");
   return TRUE;
 }
 
@@ -615,7 +640,10 @@ calibrate (const Question *question, CliFormat format, GError **error)
   g_auto (Fitted) fitted = { 0 };
   g_autoptr (GError) cause = NULL;
   gint64 n_parts = 5;
-  const SimAdjustments *base = advise_adjustments (question->base, question->db, &cause);
+  /* The newest set was fitted to what is left out. */
+  const char *base_id
+      = question->leave_out && !question->base ? ADVISE_NO_ADJUSTMENTS : question->base;
+  const SimAdjustments *base = advise_adjustments (base_id, question->db, &cause);
   if (cause)
     {
       g_propagate_error (error, g_steal_pointer (&cause));
@@ -626,8 +654,8 @@ calibrate (const Question *question, CliFormat format, GError **error)
       || !read_runs (question, base, &before, error)
       || !collect (&before, (guint)n_parts, &fitted, error))
     return FALSE;
-  if (question->leaves_out_sources)
-    return print_coverage (&fitted, question, base, (guint)n_parts, format, error);
+  if (question->leave_out)
+    return print_left_out (&fitted, question, base, (guint)n_parts, format, error);
   g_autoptr (SimAdjustments) set = fit (&fitted, question, base, (guint)n_parts, error);
   if (!set || !read_runs (question, set, &after, error)
       || !find_uncertainties (&fitted, question, base, set, error))
@@ -669,10 +697,12 @@ check_words (int argc, char **argv, const Question *question, GError **error)
                    "calibrate: --published or a table: use one");
       return FALSE;
     }
-  if (question->leaves_out_sources && (question->id || question->out))
+  if (question->leave_out && !cli_part_check_way (question->leave_out, error))
+    return FALSE;
+  if (question->leave_out && (question->id || question->out))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "calibrate: --sources keeps nothing, so it takes no --%s",
+                   "calibrate: --leave-out keeps nothing, so it takes no --%s",
                    question->id ? "id" : "out");
       return FALSE;
     }
@@ -703,10 +733,12 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "also leave out whole GPUs, then stacks, then modes, in turn, to see how far off predictions "
       "of one without runs are; takes minutes",
       NULL },
-    { "sources", 0, 0, G_OPTION_ARG_NONE, &question.leaves_out_sources,
-      "instead leave out whole sources in turn, and show how many of their runs lie within the "
-      "uncertainty that is said of them; keeps nothing, takes minutes, with --distances an hour",
-      NULL },
+    { "leave-out", 0, 0, G_OPTION_ARG_STRING, &question.leave_out,
+      "instead show how far off runs are that are left out of the fit, and how many lie within the "
+      "uncertainty that is said: each source or gpu in turn, by scale those on more than 64 "
+      "devices, by time the newer half; begins with defaults, keeps nothing, takes minutes, with "
+      "--distances an hour",
+      "WHAT" },
     { "id", 0, 0, G_OPTION_ARG_STRING, &question.id, "what to call the set", "ID" },
     { "out", 'o', 0, G_OPTION_ARG_STRING, &question.out,
       "write the set to a file, and not to the store; - is standard output", "FILE" },

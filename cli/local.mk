@@ -41,6 +41,7 @@ fsdplan_commands = \
   %D%/diff-explain.c %D%/diff-explain.h \
   %D%/sim-explain.c %D%/sim-explain.h \
   %D%/validate-report.c %D%/validate-report.h \
+  %D%/calibrate-parts.c %D%/calibrate-parts.h \
   %D%/io/compare.c %D%/io/compare.h \
   %D%/io/prediction-tables.c %D%/io/prediction-tables.h \
   %D%/io/sweep.c %D%/io/sweep.h \

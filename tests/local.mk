@@ -453,7 +453,7 @@ check-product:
 	@grep '^# ' %D%/prop/prop-product.log
 # The headers of older toolkits, from the network.
 check-toolkits:
-	srcdir=$(srcdir) CC="$(CC)" GLIB_CFLAGS="$(GLIB_CFLAGS)" sh $(srcdir)/%D%/check-toolkits.sh
+	srcdir=$(srcdir) CC="$(CC)" GLIB_CFLAGS="$(GLIB_CFLAGS) $(JSON_CFLAGS)" sh $(srcdir)/%D%/check-toolkits.sh
 # What needs root and a minute: all GPUs of the nodes that are played.
 check-cluster:
 	GPUS=8 $(MAKE) $(AM_MAKEFLAGS) check TESTS='%D%/exec/slurm.sh %D%/exec/network.sh'
@@ -465,9 +465,9 @@ golden_tests = \
   %D%/golden/bench-refused.test \
   %D%/golden/calibrate-distances.test \
   %D%/golden/calibrate-keeps.test \
+  %D%/golden/calibrate-left-out.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \
-  %D%/golden/calibrate-sources.test \
   %D%/golden/db-delete.test \
   %D%/golden/db-export-csv.test \
   %D%/golden/db-export-sql.test \

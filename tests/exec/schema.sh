@@ -65,6 +65,7 @@ pipeline='--cluster dgx-h100:8 --gbs 512 --set stack=megatron --set strategy=opt
   as bench 0 bench --only copy --memory 4KiB --seconds 1
   as validate 0 validate --stored
   as calibrate 0 calibrate "$golden/runs-small.csv" --dry-run --folds 0
+  as calibrate 0 calibrate "$golden/runs-small.csv" --folds 0 --leave-out=source
   as import 0 import "$golden/logs/megatron.txt" --cluster dgx-h100
   as db 0 db import "$golden/store-small.json"
   for kind in runs plans queries clusters steps measurements ops cudnn params fitted; do
