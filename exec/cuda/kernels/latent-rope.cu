@@ -48,7 +48,7 @@ __launch_bounds__ (THREADS) latent_copy (LatentShape shape, LatentArrays at)
     {
       uint64_t head = item / made, col = item % made;
       bool is_key = col < shape.nope;
-      const Array &side = is_key ? at.k : at.v;
+      const Array side = is_key ? at.k : at.v;
       uint64_t there = is_key ? head * width + col : head * shape.v_dim + col - shape.nope;
 
       if (back)
