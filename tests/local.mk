@@ -412,10 +412,10 @@ check-quick:
 # and runs its corpus first. Programs that nothing else runs are not built.
 check-sanitized:
 	programs=`printf '%s ' $(check_PROGRAMS) | tr ' ' '\n' | \
-	  grep -vE '/(bench-sim|exec-cuda|product-pairs|(replay-commands|test-cuda-(graph|kernels))[.]tap)$$' | tr '\n' ' '`; \
+	  grep -vE '/(bench-sim|exec-cuda|product-pairs|(prop-search|replay-commands|test-cuda-(graph|kernels))[.]tap)$$' | tr '\n' ' '`; \
 	tests=`printf '%s ' $(TESTS) | tr ' ' '\n' | \
-	  grep -vE '/(check-|replay-commands[.]|test-cuda-(graph|kernels)[.])' | \
-	  grep -vE '/(answers|bench-gpu|front|gpu-rehearsal|mpi-product|python|readme|sources|torch)[.]sh' | \
+	  grep -vE '/(check-|prop-search[.]|replay-commands[.]|test-cuda-(graph|kernels)[.])' | \
+	  grep -vE '/(answers|bench-gpu|front|gpu-rehearsal|mpi-product|python|readme|sources|torch|usage)[.]sh' | \
 	  tr '\n' ' '`; \
 	$(MAKE) $(AM_MAKEFLAGS) check check_PROGRAMS="$$programs" TESTS="$$tests"
 # What runs by other code where BLAS, MPI and hwloc are missing, and one answer of each kind.

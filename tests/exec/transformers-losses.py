@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A release check: small models of each family by Hugging Face transformers and by fsdplan run.
 
-    python3 tests/exec/transformers-losses.py BUILD [STEPS [NAME...]]
+    python3 tests/exec/transformers-losses.py BUILD [STEPS[@RATE] [NAME...]]
 
 transformers makes a model; both train it on the same tokens with AdamW, in fp32, fsdplan on several
 ranks with a strategy of each kind, and once more with tensor parallelism on two ranks; then the
@@ -267,10 +267,12 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
 def main():
     program = os.path.join(os.path.abspath(sys.argv[1]), "fsdplan")
     if len(sys.argv) > 2:
-        globals().update(STEPS=int(sys.argv[2]))
+        steps, _, rate = sys.argv[2].partition("@")
+        globals().update(STEPS=int(steps), LR=float(rate or LR))
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}, {STEPS} steps")
+    print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}, {STEPS} steps "
+          f"at a rate of {LR}")
     with tempfile.TemporaryDirectory() as work:
         results = [check(program, work, *model) for model in MODELS if not sys.argv[3:] or model[0] in sys.argv[3:]]
     sys.exit(0 if all(results) else 1)
