@@ -229,17 +229,6 @@ advise_run_source_word (const AdviseRun *run)
   return *word ? word : (g_free (word), g_strdup ("unknown"));
 }
 
-void
-advise_validation_of_source (AdviseValidation *self, const char *source)
-{
-  for (guint i = 0; i < self->runs->len; i++)
-    {
-      AdviseRun *run = &g_array_index (self->runs, AdviseRun, i);
-      g_autofree char *own = advise_run_source (run);
-      run->is_selected &= g_str_equal (own, source);
-    }
-}
-
 /* An id for a text, the same for equal texts. */
 static guint
 id_of (GHashTable *numbers, const char *text)

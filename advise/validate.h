@@ -56,9 +56,6 @@ gboolean advise_validation_read_store (const char *db, AdviseValidation *out_sel
  * nothing. FALSE if there is no such column, or no row is left. */
 gboolean advise_validation_where (AdviseValidation *self, const char *text, GError **error);
 
-/* Unselects the rows of other sources. */
-void advise_validation_of_source (AdviseValidation *self, const char *source);
-
 /* Predicts the selected rows on all processors; `adjustments` may be NULL. Rows that break a rule
  * are skipped, and the rule is named. */
 void advise_validation_predict (AdviseValidation *self, const SimAdjustments *adjustments);

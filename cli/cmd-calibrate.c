@@ -640,7 +640,8 @@ calibrate (const Question *question, CliFormat format, GError **error)
   g_auto (Fitted) fitted = { 0 };
   g_autoptr (GError) cause = NULL;
   gint64 n_parts = 5;
-  /* The newest set was fitted to what is left out. */
+  /* Held-out runs must not have shaped the set that a fit begins with. The newest set has seen
+   * them. */
   const char *base_id
       = question->leave_out && !question->base ? ADVISE_NO_ADJUSTMENTS : question->base;
   const SimAdjustments *base = advise_adjustments (base_id, question->db, &cause);
@@ -734,11 +735,12 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "of one without runs are; takes minutes",
       NULL },
     { "leave-out", 0, 0, G_OPTION_ARG_STRING, &question.leave_out,
-      "instead show how far off runs are that are left out of the fit, and how many lie within the "
-      "uncertainty that is said: each source or gpu in turn, by scale those on more than 64 "
-      "devices, by time the newer half; begins with defaults, keeps nothing, takes minutes, with "
-      "--distances an hour",
-      "WHAT" },
+      "instead hold out each source or gpu in turn, by scale the runs on more than 64 devices, by "
+      "time "
+      "the newer half, and show how far off they are and how many lie within the uncertainty that "
+      "is "
+      "said; begins with defaults, keeps nothing, takes minutes, with --distances an hour",
+      "source|gpu|scale|time" },
     { "id", 0, 0, G_OPTION_ARG_STRING, &question.id, "what to call the set", "ID" },
     { "out", 'o', 0, G_OPTION_ARG_STRING, &question.out,
       "write the set to a file, and not to the store; - is standard output", "FILE" },
