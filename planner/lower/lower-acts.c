@@ -168,18 +168,17 @@ find_outgoing (const PlanLower *lower)
     {
       const PlanLowerKeep keep = keeps[unit] = plan_lower_keep (lower, unit);
       guint i = 0;
+      like[unit] = -1;
+      if (!plan_lower_offloads (lower, unit))
+        continue;
       while (i < n_firsts
              && (keeps[firsts[i]].again != keep.again || keeps[firsts[i]].kind != keep.kind
                  || keeps[firsts[i]].drops_input != keep.drops_input
                  || (firsts[i] < limit) != (unit < limit)))
         i++;
       if (i == n_firsts)
-        {
-          firsts[n_firsts++] = unit;
-          like[unit] = plan_lower_offloads (lower, unit) ? unit : -1;
-        }
-      else
-        like[unit] = like[firsts[i]];
+        firsts[n_firsts++] = unit;
+      like[unit] = firsts[i];
     }
   return like;
 }
@@ -188,7 +187,7 @@ find_outgoing (const PlanLower *lower)
 static void
 add_offload (Builder *b, PlanActKind kind, gint64 unit)
 {
-  if (unit < 0 || !b->outgoing || b->outgoing[unit] < 0)
+  if (unit < b->lower->now.here.first || !b->outgoing || b->outgoing[unit] < 0)
     return;
   *next_act (b) = (PlanAct){ .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
 }
@@ -693,8 +692,6 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
   for (gint64 end = layers, first; end > begin; end = first)
     {
       first = (end - 1) - (end - 1 - begin) % lower->policy.chunk;
-      for (gint64 u = end - 1; end == layers && u >= first; u--)
-        add_offload (&b, PLAN_ACT_FETCH, u);
       for (gint64 u = first - 1; u >= first - lower->policy.chunk; u--)
         add_offload (&b, PLAN_ACT_FETCH, u);
       for (gint64 u = end - 1; u >= first; u--)

@@ -533,3 +533,62 @@ plan_lower_take_roots (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
   plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (roots), PLAN_DIMS (n));
   plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (roots), PLAN_DIMS (n));
 }
+
+/* Weights of a virtual stage that stay gathered for several passes. */
+
+static gboolean
+is_kept_whole (const PlanLower *self, PlanBucketKind kind)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return b->shards_weights && (b->is_unit || self->policy.passes_outer);
+}
+
+static void
+gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (is_kept_whole (self, kind))
+    plan_lower_gather_bucket (self, kind, unit, 0, FALSE);
+}
+
+static void
+receive_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (!is_kept_whole (self, kind) || self->bucket[kind].ranks == 1)
+    return;
+  plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].gathered, unit, 0));
+  plan_lower_land (self, kind, unit, 0);
+}
+
+static void
+drop_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (is_kept_whole (self, kind))
+    plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, 0, FALSE));
+}
+
+static void
+visit_buckets (PlanLower *self, gint64 virtual_stage,
+               void (*visit) (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit))
+{
+  self->now.here = plan_stage_virtual (&self->stage, virtual_stage);
+  self->now.is_first_micro_batch = TRUE;
+  plan_lower_each_bucket_here (self, visit);
+}
+
+void
+plan_lower_gather_whole (PlanLower *self, gint64 virtual_stage)
+{
+  visit_buckets (self, virtual_stage, gather_bucket);
+}
+
+void
+plan_lower_receive_whole (PlanLower *self, gint64 virtual_stage)
+{
+  visit_buckets (self, virtual_stage, receive_bucket);
+}
+
+void
+plan_lower_drop_whole (PlanLower *self, gint64 virtual_stage)
+{
+  visit_buckets (self, virtual_stage, drop_bucket);
+}

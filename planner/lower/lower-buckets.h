@@ -116,4 +116,10 @@ void plan_lower_take_roots (PlanLower *self, PlanBucketKind kind, PlanLowerUnit 
  * batch, and frees the weights that they kept gathered (PLAN_STAGES_REDUCE_HELD). */
 void plan_lower_reduce_held (PlanLower *self);
 
+/* Starts gathering the weights of a virtual stage that stay gathered for several passes; waits for
+ * them; frees them. */
+void plan_lower_gather_whole (PlanLower *self, gint64 virtual_stage);
+void plan_lower_receive_whole (PlanLower *self, gint64 virtual_stage);
+void plan_lower_drop_whole (PlanLower *self, gint64 virtual_stage);
+
 G_END_DECLS

@@ -20,6 +20,7 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-combined.h"
 #include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
 
@@ -253,45 +254,6 @@ gather_ahead (Interleaved *self, gint64 at)
  * (schedules.py, _add_unshard_reshard, max_active_stages). */
 #define MOST_WHOLE 3
 
-static gboolean
-is_kept_whole (const PlanLower *lower, PlanBucketKind kind)
-{
-  const PlanLowerBucket *b = &lower->bucket[kind];
-  return b->shards_weights && (b->is_unit || lower->policy.passes_outer);
-}
-
-static void
-gather_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
-{
-  if (is_kept_whole (lower, kind))
-    plan_lower_gather_bucket (lower, kind, unit, 0, FALSE);
-}
-
-static void
-receive_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
-{
-  if (!is_kept_whole (lower, kind) || lower->bucket[kind].ranks == 1)
-    return;
-  plan_lower_wait (lower, plan_lower_unit_ref (lower->bucket[kind].gathered, unit, 0));
-  plan_lower_land (lower, kind, unit, 0);
-}
-
-static void
-drop_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
-{
-  if (is_kept_whole (lower, kind))
-    plan_lower_free (lower, plan_lower_weights_ref (lower, kind, unit, 0, FALSE));
-}
-
-static void
-visit_buckets (PlanLower *lower, gint64 virtual_stage,
-               void (*visit) (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit))
-{
-  lower->now.here = plan_stage_virtual (&lower->stage, virtual_stage);
-  lower->now.is_first_micro_batch = TRUE;
-  plan_lower_each_bucket_here (lower, visit);
-}
-
 /* Whether weights of virtual stages come and go. */
 static gboolean
 keeps_some (const PlanLower *lower)
@@ -306,7 +268,7 @@ gather_all (PlanLower *lower)
   if (!lower->policy.keeps_weights)
     return;
   for (gint64 i = 0; !keeps_some (lower) && i < lower->stage.n_virtual; i++)
-    visit_buckets (lower, i, gather_bucket);
+    plan_lower_gather_whole (lower, i);
   lower->now.is_gathered = TRUE;
 }
 
@@ -339,17 +301,17 @@ prepare_weights (Interleaved *self, gint64 at, gboolean is_backward)
       for (guint k = 0; k < n_next; k++)
         is_next = is_next || next[k] == i;
       if (self->is_whole[i] && !is_next)
-        visit_buckets (lower, i, drop_bucket);
+        plan_lower_drop_whole (lower, i);
       self->is_whole[i] = self->is_whole[i] && is_next;
     }
   for (guint k = 0; k < n_next; k++)
     if (!self->is_whole[next[k]])
       {
-        visit_buckets (lower, next[k], gather_bucket);
+        plan_lower_gather_whole (lower, next[k]);
         self->is_whole[next[k]] = self->is_coming[next[k]] = TRUE;
       }
   if (self->is_coming[next[0]])
-    visit_buckets (lower, next[0], receive_bucket);
+    plan_lower_receive_whole (lower, next[0]);
   self->is_coming[next[0]] = FALSE;
   lower->now.has_weights = TRUE;
 }
@@ -395,11 +357,18 @@ finish_forward (Interleaved *self, gint64 at)
     drop (self, &self->output, PLAN_TRADE_OUTPUT);
 }
 
-/* Lowers a pass by itself. */
+/* Lowers a pass by itself. What the next backward pass needs from the host first comes beside a
+ * forward pass, if there is one before it. */
 static void
 pass_alone (Interleaved *self, gint64 at, gboolean is_backward)
 {
   PlanLower *lower = self->lower;
+  const gint64 back = is_backward ? at : at - self->ahead;
+  if (back >= (is_backward ? self->passes - self->ahead : 0))
+    {
+      set_pass (lower, pass_at (self, back, TRUE));
+      plan_lower_fetch_ahead (lower);
+    }
   const PlanStagePass pass = pass_at (self, at, is_backward);
   set_pass (lower, pass);
   lower->now.is_first_micro_batch = pass.micro_batch == 0;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Offloading. Activations are copied to the host while the next layer runs, and back one chunk
- * ahead of the backward pass. A share of the optimizer's work is done by the host: gradients are
- * copied out, the host updates its moments and weights, the weights are copied back. Megatron-LM's
- * HybridDeviceOptimizer does that in fp32, with nothing beside; our own runtime in the formats of
- * the device, which does the rest meanwhile, so that shares change no result. Host memory is
- * allocated once and stays. */
+/* Offloading. Activations are copied to the host while the next layer runs, and back one chunk of
+ * layers ahead of the backward pass: those of a pass's last chunk while the pass before it runs, if
+ * the stages of a pipeline have one between. Where a backward pass follows its forward pass at
+ * once, what modules of its last chunk keep stays (Megatron-LM's
+ * fine_grained_activation_offload.py, should_bulk_offload). A share of the optimizer's work is done
+ * by the host: gradients are copied out, the host updates its moments and weights, the weights are
+ * copied back. Megatron-LM's HybridDeviceOptimizer does that in fp32, with nothing beside; our own
+ * runtime in the formats of the device, which does the rest meanwhile, so that shares change no
+ * result. Host memory is allocated once and stays. */
 #include "config.h"
 
 #include "planner/lower/lower-offload.h"
@@ -12,39 +15,89 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-step.h"
+#include "planner/plan/stages.h"
 
 #include <string.h>
 
 #define ONE(array) plan_lower_ref (self->array)
 
-/* Smaller tensors are not offloaded (Megatron-LM --min-offloaded-tensor-size). */
-#define LEAST_ELEMENTS 1048576
-
 #define N_FACTORS 4 /* that CLIP writes */
 
+static gboolean
+is_before_attention (PlanTensorRole weight)
+{
+  return weight == PLAN_TENSOR_QKV || weight == PLAN_TENSOR_Q || weight == PLAN_TENSOR_Q_DOWN
+         || weight == PLAN_TENSOR_Q_UP || weight == PLAN_TENSOR_KV_DOWN
+         || weight == PLAN_TENSOR_KV_UP;
+}
+
+/* The module of offload_modules that a node is part of; -1: none. What runs within a module as
+ * Megatron-LM cuts layers into them: latent attention's projections, down and up, are one. */
+static gint
+module_of (const PlanNode *node)
+{
+  switch ((int)node->kind)
+    {
+    case PLAN_NODE_NORM:
+      return node->weight == PLAN_TENSOR_ATTENTION_NORM ? PLAN_OFFLOAD_MODULES_ATTN_NORM
+             : node->weight == PLAN_TENSOR_MLP_NORM     ? PLAN_OFFLOAD_MODULES_MLP_NORM
+             : node->module == PLAN_MODULE_LATENT_UP    ? PLAN_OFFLOAD_MODULES_QKV_LINEAR
+                                                        : -1;
+    case PLAN_NODE_LINEAR:
+      return node->weight == PLAN_TENSOR_PROJ     ? PLAN_OFFLOAD_MODULES_ATTN_PROJ
+             : is_before_attention (node->weight) ? PLAN_OFFLOAD_MODULES_QKV_LINEAR
+                                                  : -1;
+    case PLAN_NODE_ATTENTION:
+    case PLAN_NODE_LATENT_ATTENTION:
+      return PLAN_OFFLOAD_MODULES_CORE_ATTN;
+    case PLAN_NODE_EXPERT_LINEAR:
+      return node->weight == PLAN_TENSOR_EXPERT_GATE_UP ? PLAN_OFFLOAD_MODULES_EXPERT_FC1 : -1;
+    case PLAN_NODE_EXPERT_ACTIVATE:
+      return PLAN_OFFLOAD_MODULES_MOE_ACT;
+    default:
+      return -1;
+    }
+}
+
 PlanValueSet
-plan_lower_offload_takes (const PlanLayerGraph *net, gint64 modules)
+plan_lower_offload_takes (const PlanStack *stack, const PlanLayerGraph *net, gint64 modules)
 {
   PlanValueSet taken = 0;
   for (guint i = 0; i < net->n_nodes && modules != 0; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      gint64 module = -1;
-      if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_ATTENTION_NORM)
-        module = PLAN_OFFLOAD_MODULES_ATTN_NORM;
-      else if (node->kind == PLAN_NODE_NORM && node->weight == PLAN_TENSOR_MLP_NORM)
-        module = PLAN_OFFLOAD_MODULES_MLP_NORM;
-      else if (node->kind == PLAN_NODE_ATTENTION)
-        module = PLAN_OFFLOAD_MODULES_CORE_ATTN;
-      else if (node->kind == PLAN_NODE_LINEAR && node->weight == PLAN_TENSOR_QKV)
-        module = PLAN_OFFLOAD_MODULES_QKV_LINEAR;
-      else if (node->kind == PLAN_NODE_LINEAR && node->weight == PLAN_TENSOR_PROJ)
-        module = PLAN_OFFLOAD_MODULES_ATTN_PROJ;
-      const PlanValueId input = node->kind == PLAN_NODE_LINEAR ? node->kept : node->in;
-      if (module >= 0 && (modules >> module & 1) && net->values[input].elements >= LEAST_ELEMENTS)
-        taken |= plan_value_bit (input);
+      const gint module = module_of (node);
+      if (module < 0 || !(modules >> module & 1))
+        continue;
+      const gboolean is_latent = node->kind == PLAN_NODE_LATENT_ATTENTION;
+      PlanValueSet inputs
+          = plan_value_bit (plan_node_is_product (node) ? node->kept : node->in)
+            | (is_latent ? plan_value_bit (node->other) | plan_value_bit (node->latent) : 0);
+      while (inputs)
+        {
+          const PlanValueId id = plan_value_pop (&inputs);
+          if (net->values[id].elements >= stack->layer.least_offloaded)
+            taken |= plan_value_bit (id);
+        }
     }
   return taken;
+}
+
+/* The first unit of the last chunk of a virtual stage. */
+static gint64
+last_chunk (const PlanLower *self, const PlanStage *part)
+{
+  const gint64 beyond = (part->layers - 1) % self->policy.chunk;
+  return part->first + part->layers - 1 - beyond;
+}
+
+/* Whether what modules of a layer keep is read by the backward pass that follows at once. */
+static gboolean
+stays (const PlanLower *self, gint64 layer)
+{
+  const PlanStage last = plan_stage_virtual (&self->stage, self->stage.n_virtual - 1);
+  return self->stage.has_loss && !plan_stage_is_afab (self->plan)
+         && layer >= last_chunk (self, &last);
 }
 
 /* The values that a layer offloads. */
@@ -53,13 +106,15 @@ find_outgoing (const PlanLower *self, gint64 layer)
 {
   const gint64 *value = self->plan->value;
   if (self->policy.is_eval
-      || (value[PLAN_OFFLOAD_LAYERS] <= layer && value[PLAN_OFFLOAD_MODULES] == 0))
+      || (value[PLAN_OFFLOAD_LAYERS] <= layer
+          && (value[PLAN_OFFLOAD_MODULES] == 0 || stays (self, layer))))
     return 0;
   const PlanValueSet kept = plan_lower_kept (self, plan_lower_keep (self, layer));
   return kept & ~plan_value_bit (PLAN_VALUE_OUT)
          & (layer < value[PLAN_OFFLOAD_LAYERS]
                 ? ~(PlanValueSet)0
-                : plan_lower_offload_takes (self->graphs->of[plan_lower_kind (self, layer)],
+                : plan_lower_offload_takes (self->stack,
+                                            self->graphs->of[plan_lower_kind (self, layer)],
                                             value[PLAN_OFFLOAD_MODULES]));
 }
 
@@ -88,8 +143,8 @@ declare_outgoing (PlanLower *self)
         continue;
       g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
       self->layer.host[id]
-          = plan_schedule_add_buffer (self->schedule, name, (guint32)count[id], value->elements,
-                                      value->dtype, PLAN_CATEGORY_HOST);
+          = plan_schedule_add_buffer (self->schedule, name, (guint32)(self->rows * count[id]),
+                                      value->elements, value->dtype, PLAN_CATEGORY_HOST);
     }
   return any;
 }
@@ -114,11 +169,24 @@ plan_lower_declare_offload (PlanLower *self)
 
 /* Emits a copy that waits for all ops issued to the compute stream so far. */
 static void
-copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
+copy_on (PlanLower *self, PlanStream stream, PlanRef out, PlanRef in, gint64 count, PlanRef record)
 {
   plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (event.done));
-  plan_lower_emit (self, PLAN_OP_COPY, PLAN_STREAM_COPY, PLAN_REFS (out, in), PLAN_DIMS (count),
+  plan_lower_emit (self, PLAN_OP_COPY, stream, PLAN_REFS (out, in), PLAN_DIMS (count),
                    PLAN_WAITS (ONE (event.done)), record);
+}
+
+static void
+copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
+{
+  copy_on (self, PLAN_STREAM_COPY, out, in, count, record);
+}
+
+/* The micro batch's part of an array of activations, on the device or on the host. */
+static PlanRef
+activation (const PlanLower *self, gint32 array, PlanLowerUnit unit)
+{
+  return plan_lower_in_row (self, plan_lower_unit_ref (array, unit, 0));
 }
 
 /* Copies a unit's offloaded activations out, or back into new memory. `layer`: any layer that
@@ -131,12 +199,12 @@ move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
   for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
     {
       const PlanValueId id = plan_value_pop (&outgoing);
-      const PlanRef here = plan_lower_unit_ref (self->layer.value[id], unit, 0);
-      const PlanRef there = plan_lower_unit_ref (self->layer.host[id], unit, 0);
+      const PlanRef here = activation (self, self->layer.value[id], unit);
+      const PlanRef there = activation (self, self->layer.host[id], unit);
       if (is_back)
         plan_lower_alloc (self, here);
-      copy (self, is_back ? here : there, is_back ? there : here,
-            (gint64)self->graphs->values[id].elements, record);
+      copy_on (self, is_back ? PLAN_STREAM_FETCH : PLAN_STREAM_COPY, is_back ? here : there,
+               is_back ? there : here, (gint64)self->graphs->values[id].elements, record);
     }
 }
 
@@ -157,8 +225,16 @@ plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
 {
   plan_lower_wait (self, plan_lower_unit_ref (self->event.offloaded, unit, 0));
   for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
-    plan_lower_free (self,
-                     plan_lower_unit_ref (self->layer.value[plan_value_pop (&outgoing)], unit, 0));
+    plan_lower_free (self, activation (self, self->layer.value[plan_value_pop (&outgoing)], unit));
+}
+
+void
+plan_lower_fetch_ahead (PlanLower *self)
+{
+  const gint64 first = self->now.here.first, end = first + self->now.here.layers;
+  for (gint64 unit = end - 1; end > first && unit >= last_chunk (self, &self->now.here); unit--)
+    if (find_outgoing (self, unit) != 0)
+      plan_lower_fetch (self, (PlanLowerUnit){ .loop = -1, .offset = (gint32)unit }, unit);
 }
 
 /* The host's share of the optimizer. */

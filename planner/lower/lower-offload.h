@@ -4,7 +4,8 @@
 G_BEGIN_DECLS
 
 /* The values to be offloaded because one of these modules keeps them as its input. */
-PlanValueSet plan_lower_offload_takes (const PlanLayerGraph *net, gint64 modules);
+PlanValueSet plan_lower_offload_takes (const PlanStack *stack, const PlanLayerGraph *net,
+                                       gint64 modules);
 
 void plan_lower_declare_offload (PlanLower *self);
 
@@ -16,6 +17,10 @@ gboolean plan_lower_offloads (const PlanLower *self, gint64 layer);
 void plan_lower_offload (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 void plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 void plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer);
+
+/* Starts copying back what the last layers of the virtual stage at hand offloaded, before their
+ * backward pass or the pass before that. */
+void plan_lower_fetch_ahead (PlanLower *self);
 
 /* Elements that the host updates, the first ones of this rank's part of a bucket. */
 gint64 plan_lower_host_elements (const PlanLower *self, PlanBucketKind kind);

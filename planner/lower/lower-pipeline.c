@@ -14,6 +14,7 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-loss.h"
+#include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
 #include "planner/schedule/echo.h"
@@ -253,6 +254,13 @@ forward (PlanLower *self, gint64 micro_batch)
 }
 
 static void
+fetch_ahead (PlanLower *self, gint64 micro_batch)
+{
+  set_row (self, micro_batch);
+  plan_lower_fetch_ahead (self);
+}
+
+static void
 backward (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
@@ -266,6 +274,7 @@ static void
 take_turn (PlanLower *self, gint64 i, gint64 ahead, PlanRef *sent)
 {
   const gint64 next = i + ahead + 1;
+  fetch_ahead (self, i);
   forward (self, i + ahead);
   await_sent (self, sent);
   trade_down (self, output (self, i + ahead), output_gradient (self, i));
@@ -400,6 +409,7 @@ plan_lower_pipeline (PlanLower *self)
   take_turns (self, n - ahead, ahead, &sent);
   for (gint64 i = n - ahead; i < n; i++)
     {
+      fetch_ahead (self, i);
       trade_down (self, PLAN_REF_NONE, output_gradient (self, i));
       backward (self, i);
       send (self, FALSE, input_gradient (self, i), &sent);

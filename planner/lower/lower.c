@@ -599,6 +599,7 @@ lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
 {
   self->now.is_first_micro_batch = is_first;
   plan_lower_forward (self);
+  plan_lower_fetch_ahead (self);
   if (!self->policy.is_eval)
     plan_lower_backward (self, is_last);
 }

@@ -63,7 +63,9 @@
 #define PLAN_VALUES_OFFLOAD(V, F) \
   V (F, ATTN_NORM, "attn_norm") \
   V (F, QKV_LINEAR, "qkv_linear") \
-  V (F, CORE_ATTN, "core_attn") V (F, ATTN_PROJ, "attn_proj") V (F, MLP_NORM, "mlp_norm")
+  V (F, CORE_ATTN, "core_attn") \
+  V (F, ATTN_PROJ, "attn_proj") \
+  V (F, MLP_NORM, "mlp_norm") V (F, EXPERT_FC1, "expert_fc1") V (F, MOE_ACT, "moe_act")
 #define PLAN_VALUES_GRAPHS(V, F) \
   V (F, ATTN, "attn") \
   V (F, MLP, "mlp") \

@@ -125,6 +125,31 @@ recomputes_act_of_each (const PlanFacts *f)
 }
 
 static gboolean
+offloads_experts (const PlanFacts *f)
+{
+  return HAS_MODULE (f, OFFLOAD_MODULES, EXPERT_FC1) || HAS_MODULE (f, OFFLOAD_MODULES, MOE_ACT);
+}
+
+static gboolean
+offloads_no_experts (const PlanFacts *f)
+{
+  return offloads_experts (f) && f->model->experts == 0;
+}
+
+static gboolean
+offloads_each_expert (const PlanFacts *f)
+{
+  return offloads_experts (f) && IS (f, MOE_GROUPED_GEMM, OFF);
+}
+
+static gboolean
+offloads_and_recomputes_experts (const PlanFacts *f)
+{
+  return offloads_experts (f) && IS (f, RECOMPUTE, SELECTIVE)
+         && HAS_MODULE (f, RECOMPUTE_MODULES, MOE);
+}
+
+static gboolean
 overlaps_nothing (const PlanFacts *f)
 {
   return IS (f, EP_OVERLAP, ON)
@@ -231,6 +256,15 @@ static const PlanRuleEntry rules[] = {
   { { "moe-act-needs-grouped-gemm", "recompute_modules with moe_act needs moe_grouped_gemm=on",
       "Megatron-LM transformer_config.py 1964", PLAN_ERROR_INVALID },
     recomputes_act_of_each, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_GROUPED_GEMM, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
+  { { "offload-of-experts-needs-experts", "offload_modules with expert_fc1 or moe_act needs a model with experts",
+      "Megatron-LM docs/user-guide/features/fine_grained_activation_offloading.md", PLAN_ERROR_INVALID },
+    offloads_no_experts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS },
+  { { "offload-of-experts-needs-grouped-gemm", "offload_modules with expert_fc1 or moe_act needs moe_grouped_gemm=on",
+      "Megatron-LM transformer/moe/experts.py 254", PLAN_ERROR_INVALID },
+    offloads_each_expert, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_GROUPED_GEMM, PLAN_OFFLOAD_MODULES), PLAN_OF_BLOCKS },
+  { { "offload-or-recompute-experts", "offload_modules with expert_fc1 or moe_act and recompute_modules with moe exclude each other: use one",
+      "Megatron-LM transformer_config.py 2165", PLAN_ERROR_INVALID },
+    offloads_and_recomputes_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_OFFLOAD_MODULES, PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "ep-overlap-needs-ep", "ep_overlap=on needs ep above 1, a moe_dispatcher other than allgather, and compute other than fp32",
       "Megatron-LM transformer_config.py 3011", PLAN_ERROR_INVALID },
     overlaps_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_MOE_DISPATCHER, PLAN_COMPUTE), PLAN_OF_BLOCKS },

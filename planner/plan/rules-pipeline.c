@@ -236,7 +236,7 @@ has_other_fields_of_block (const PlanFacts *f)
 {
   return has_stages (f)
          && ((!IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE)) || !IS (f, CUDA_GRAPH, OFF)
-             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0);
+             || f->value[PLAN_OFFLOAD_LAYERS] > 0);
 }
 
 static gboolean
@@ -362,9 +362,9 @@ static const PlanRuleEntry unbuilt[] = {
       PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP), PLAN_OF_BLOCKS },
   { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train (stack=native: also task=eval), cuda_graph=off, dp_outer=1 and "
-      "no activations offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "offload_layers=0 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
-      PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
+      PLAN_OFFLOAD_LAYERS),
     PLAN_BREAKS_BLOCKS (has_other_fields_of_block) },
   { { "not-built-yet-overlap-of-two", "pp_overlap=warmup_flush is modelled with pp above 2 by this version: with two stages use pp_overlap=on",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

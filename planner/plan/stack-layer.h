@@ -63,6 +63,7 @@ typedef struct
   PlanSequences sequences;
   gboolean pads_rows;        /* a single rank, too, moves rows twice, to pad those of each expert */
   gboolean exchanges_beside; /* the backward pass gathers and reduces sequences beside a GEMM */
+  guint64 least_offloaded;   /* elements of the smallest activation that offload_modules moves */
 } PlanStackLayer;
 
 /* What a loss leaves in memory for each logit, beside the logits themselves. */

@@ -185,6 +185,7 @@ const PlanFramework plan_framework_megatron_fsdp = {
       /* TransformerEngine module/linear.py: async_op; awaited after the GEMM over weights, then
        * after the one over rows. */
       .exchanges_beside = TRUE,
+      .least_offloaded = 1048576, /* arguments.py --min-offloaded-tensor-size */
     },
     .memory = {
       /* nccl_ub registers FixedPoolAllocator's pools; what these cannot hold comes from the device

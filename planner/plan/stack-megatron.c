@@ -118,6 +118,7 @@ const PlanFramework plan_framework_megatron = {
       /* TransformerEngine module/linear.py: async_op; awaited after the GEMM over weights, then
        * after the one over rows. */
       .exchanges_beside = TRUE,
+      .least_offloaded = 1048576, /* arguments.py --min-offloaded-tensor-size */
     },
     .memory = {
       .allocation_bytes = 512,

@@ -673,7 +673,9 @@
   X (NEXT, "next", "activations and their gradients, to and from the next stage of a pipeline") \
   X (PREV, "prev", "the same, to and from the stage before") \
   X (COPY, "copy", "between the device and the host") \
-  X (EXPERTS, "experts", "tokens to their experts and back, beside compute of another micro batch")
+  X (EXPERTS, "experts", \
+     "tokens to their experts and back, beside compute of another micro batch") \
+  X (FETCH, "fetch", "activations from the host, beside others that go there")
 
 /* What memory of the device is for: X (ID, "name", "summary"). */
 #define PLAN_CATEGORY_LIST(X) \

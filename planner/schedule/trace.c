@@ -104,7 +104,7 @@ static const PlanStream precedence[]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR,       PLAN_STREAM_EXPERTS,
         PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,         PLAN_STREAM_PREV,
         PLAN_STREAM_GATHER,       PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
-        PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
+        PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY,         PLAN_STREAM_FETCH };
 
 /* The share that time belongs to when no stream is busy; shortens `until` to where that changes. */
 static gint64 *
@@ -149,7 +149,7 @@ plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
       = { &self->compute_ns,        &self->exposed_tensor_ns, &self->exposed_tensor_ns,
           &self->exposed_tensor_ns, &self->exposed_tensor_ns, &self->exposed_tensor_ns,
           &self->exposed_gather_ns, &self->exposed_gather_ns, &self->exposed_reduce_ns,
-          &self->exposed_reduce_ns, &self->exposed_copy_ns };
+          &self->exposed_reduce_ns, &self->exposed_copy_ns,   &self->exposed_copy_ns };
   guint first[PLAN_N_STREAMS + 1];
   g_autofree guint *sorted = sort_by_stream (self, schedule, first);
   self->host_ns = self->idle_ns = 0;

@@ -200,7 +200,7 @@ kept_by_nodes (const PlanCase *of, guint kind, guint n)
     if (plan_node_is_again (&of->graphs.sizes, &net->nodes[i], &of->plan, FALSE))
       again |= plan_node_bit (i);
   PlanValueSet kept = plan_layer_graph_kept (net, &of->graphs.sizes, again, n)
-                      & ~plan_lower_offload_takes (net, value[PLAN_OFFLOAD_MODULES])
+                      & ~plan_lower_offload_takes (of->stack, net, value[PLAN_OFFLOAD_MODULES])
                       & ~plan_value_bit (PLAN_VALUE_OUT);
   while (kept)
     {
@@ -232,8 +232,8 @@ input_bytes (const PlanCase *of)
   const PlanValue *x = &of->graphs.values[PLAN_VALUE_X];
   PlanValueSet outgoing = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    outgoing
-        |= plan_lower_offload_takes (of->graphs.of[kind], of->plan.value[PLAN_OFFLOAD_MODULES]);
+    outgoing |= plan_lower_offload_takes (of->stack, of->graphs.of[kind],
+                                          of->plan.value[PLAN_OFFLOAD_MODULES]);
   return outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
 }
 

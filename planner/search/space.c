@@ -355,14 +355,14 @@ cuts_loss (const PlanSpace *self)
 #define LOSS_CHUNKS 8   /* the logits of a chunk are small, and its GEMMs still large */
 #define HALF 500000     /* shares of the optimizer state that is offloaded, in millionths */
 #define WHOLE 1000000
+#define N_OFFLOADABLE(of) /* modules that may be offloaded: the last two are of experts */ \
+  ((of)->model->experts > 0 ? PLAN_OFFLOAD_MODULES_N_VALUES : PLAN_OFFLOAD_MODULES_EXPERT_FC1)
 
-/* Adds the axis of extras: nothing, or one of the choices that help few plans (a CUDA graph,
- * context parallelism, a loss in chunks, offloading). */
+/* Adds the axis of extras: nothing, or one of the choices that help few plans. */
 static void
 add_extras (PlanSpace *self)
 {
-  static const gint64 modules[]
-      = { 1 << PLAN_OFFLOAD_MODULES_ATTN_NORM, (1 << PLAN_OFFLOAD_MODULES_N_VALUES) - 1 };
+  const gint64 modules[] = { 1 << PLAN_OFFLOAD_MODULES_ATTN_NORM, (1 << N_OFFLOADABLE (self)) - 1 };
   const gint64 seq = self->base.value[PLAN_SEQ] == PLAN_UNSET ? self->model->max_seq
                                                               : self->base.value[PLAN_SEQ];
   const gint64 layers = self->model->layers, step = (layers + 3) / 4;
@@ -449,7 +449,7 @@ add_neighbour_axes (PlanSpace *self)
   ADD (layer, PLAN_OFFLOAD_LAYERS, 0, PLAN_OFFLOAD_MODULES, 0);
   for (gint64 n = step; n < layers + step; n += step)
     ADD (layer, PLAN_OFFLOAD_LAYERS, MIN (n, layers), PLAN_OFFLOAD_MODULES, 0);
-  for (gint64 n = 0; n < PLAN_OFFLOAD_MODULES_N_VALUES; n++)
+  for (guint n = 0; n < N_OFFLOADABLE (self); n++)
     ADD (layer, PLAN_OFFLOAD_LAYERS, 0, PLAN_OFFLOAD_MODULES, 1 << n);
 }
 

@@ -11,7 +11,7 @@ static const PlanStream precedence[SIM_EXPOSED_STREAMS]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR,       PLAN_STREAM_EXPERTS,
         PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,         PLAN_STREAM_PREV,
         PLAN_STREAM_GATHER,       PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
-        PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
+        PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY,         PLAN_STREAM_FETCH };
 
 static guint
 rank_of (PlanStream stream)
@@ -296,7 +296,7 @@ sim_exposed_split (const SimExposed *self, gint64 step_ns, SimShares *out_shares
                      .exposed_tensor_ns = shares[1] + shares[2] + shares[3] + shares[4] + shares[5],
                      .exposed_gather_ns = shares[6] + shares[7],
                      .exposed_reduce_ns = shares[8] + shares[9],
-                     .exposed_copy_ns = shares[10],
-                     .host_ns = shares[11] };
+                     .exposed_copy_ns = shares[10] + shares[11],
+                     .host_ns = shares[SIM_EXPOSED_STREAMS] };
   return TRUE;
 }

@@ -17,7 +17,7 @@ typedef struct
       host_ns;
 } SimShares;
 
-#define SIM_EXPOSED_STREAMS 11 /* the streams whose time is split: all but the host's */
+#define SIM_EXPOSED_STREAMS 12 /* the streams whose time is split: all but the host's */
 
 typedef struct
 {

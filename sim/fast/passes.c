@@ -206,9 +206,11 @@ find_part (Run *run, guint stage, const PlanCursor *cursor, const PlanEcho *echo
     return part;
   PlanCursor inside = *cursor;
   const PlanOp *op;
+  /* Numbers of its own: the way that is being found may have some of these events already. */
+  g_autofree guint32 *numbers = g_new0 (guint32, plan_schedule_n_event_ids (s->schedule));
   Finding finding = { .ops = run->of_part,
                       .events = g_array_new (FALSE, FALSE, sizeof (guint32)),
-                      .numbers = s->numbers };
+                      .numbers = numbers };
   g_byte_array_set_size (run->of_part, 0);
   part = g_new0 (Part, 1);
   part->events = finding.events;

@@ -67,7 +67,8 @@ static const struct
 
 static const char *const formats[] = {
   "compute=fp32",
-  "compute=bf16 main_grads=fp32",
+  "compute=bf16 main_grads=fp32 "
+  "offload_modules=attn_norm+qkv_linear+core_attn+mlp_norm+expert_fc1+moe_act",
   "compute=fp32 recompute=full",
   "compute=bf16 grad_comm=bf16 mbs=2",
   "compute=bf16 router_dtype=fp32 recompute=selective recompute_modules=moe_act",

@@ -182,7 +182,8 @@ START_TEST (stages_change_no_bit)
                                         "compute=fp32 pp=2 pp_first_layers=1",
                                         "compute=bf16 pp=2 recompute=full",
                                         "compute=bf16 pp=2 vpp=2 precision_aware=on "
-                                        "offload_optimizer=0.5",
+                                        "offload_optimizer=0.5 "
+                                        "offload_modules=attn_norm+qkv_linear+mlp_norm",
                                         "compute=bf16 pp=2 pp_schedule=afab" };
   const gchar *common = _i / 2 % 2 == 0
                             ? "strategy=no_shard gbs=4 deterministic=on"

@@ -405,6 +405,7 @@ START_TEST (a_missing_event_is_found)
           { PLAN_STREAM_REDUCE, "strategy=no_shard", NULL, NULL },
           { PLAN_STREAM_COMPUTE, "strategy=no_shard", NULL, NULL },
           { PLAN_STREAM_COPY, "strategy=no_shard offload_layers=2", NULL, NULL },
+          { PLAN_STREAM_FETCH, "strategy=no_shard offload_layers=2", NULL, NULL },
           { PLAN_STREAM_COPY, "strategy=no_shard " ON_HOST, "done", "memcpy" },
           { PLAN_STREAM_COMPUTE, "strategy=no_shard " ON_HOST, "copied", "memcpy" },
           { PLAN_STREAM_HOST, "strategy=optim " ON_HOST, "copied", "the host's adamw_host reads" },

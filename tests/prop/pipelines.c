@@ -63,11 +63,14 @@ experts_words (GRand *rand, gboolean is_interleaved)
 
 /* By the seed alone, so that the rest of a plan is drawn as it would be without. */
 static const char *
-offload_words (const char *stack, guint seed)
+offload_words (const char *stack, const PlanModel *model, guint seed)
 {
-  return g_str_equal (stack, "megatron") && seed % 3 == 0
-             ? " precision_aware=on offload_optimizer=0.5"
-             : "";
+  if (g_str_equal (stack, "megatron"))
+    return seed % 3 == 0 ? " precision_aware=on offload_optimizer=0.5" : "";
+  if (!g_str_equal (stack, "native") || seed % 2 == 0)
+    return "";
+  return model->experts > 0 ? " offload_modules=attn_norm+mlp_norm+expert_fc1+moe_act"
+                            : " offload_modules=attn_norm+core_attn+mlp_norm";
 }
 
 /* What counts as a layer. Without virtual stages the first four. */
@@ -132,7 +135,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       model->experts > 0                             ? experts_words (rand, is_interleaved)
       : !is_torch && pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
                                                      : "",
-      offload_words (stack, seed));
+      offload_words (stack, model, seed));
   Plan plan = test_plan (words);
   set_order (&plan, seed);
   set_layout (&plan, model, seed);

@@ -46,7 +46,8 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
       "nccl_ub=on ag_group=on" },
   [PRODUCT_RECOMPUTE] = { "recompute=none", "recompute=selective recompute_modules=core_attn",
                           "recompute=selective recompute_modules=core_attn+mlp", "recompute=full",
-                          "recompute=full recompute_method=block", "offload_layers=1",
+                          "recompute=full recompute_method=block",
+                          "offload_modules=attn_norm+qkv_linear+core_attn+attn_proj+mlp_norm",
                           "offload_optimizer=0.4 precision_aware=on" },
 };
 
@@ -278,6 +279,9 @@ product_case_init (ProductCase *self, guint64 point)
       plan.value[PLAN_ATTENTION_DROPOUT] = 400000;
     }
   plan.value[PLAN_GBS] = 2 * self->ranks;
+  if (self->model->experts > 0 && plan.value[PLAN_OFFLOAD_MODULES] != 0)
+    test_plan_set (&plan, "offload_modules=attn_norm+qkv_linear+core_attn+attn_proj+mlp_norm+"
+                          "expert_fc1+moe_act");
   if (self->model->experts > 0 && product_declaration (point) / 5 % 2 == 0)
     plan.value[PLAN_MOE_AUX_LOSS] = 20000;
   const char *words = split_fields[product_digit (point, PRODUCT_SHARDS)];

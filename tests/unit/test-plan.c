@@ -210,7 +210,7 @@ START_TEST (values_as_help_shows_them)
     { PLAN_PP_LAYOUT, "auto, or a layout as Et*3|(t*2|)*6tL" },
     { PLAN_NCCL, "major.minor" },
     { PLAN_OFFLOAD_MODULES,
-      "none, or attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm joined by +" },
+      "none, or attn_norm|qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act joined by +" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (shown); i++)
     {
