@@ -8,10 +8,10 @@ transformers makes a model; both train it on the same tokens with AdamW, in fp32
 ranks with a strategy of each kind, and once more with tensor parallelism on two ranks; then the
 checkpoint is exported and loaded by transformers. Losses must agree within 1e-5 at the first steps, and
 within 3e-5 at every one (or twice as far as transformers' own from weights a ten-millionth apart), and so
-must a loss of the exported model with the trained one's. Models with experts are run for few steps: once
-a difference in the last place sends a token to another expert, the runs diverge. transformers has biases
-of routers, but does not update them: this script does. What examples/hf-to-dcp.py makes of the
-exported folder must load as the same weights.
+must a loss of the exported model with the trained one's. Models with experts are run for few steps, unless
+STEPS says how many: once a difference in the last place sends a token to another expert, the runs diverge.
+transformers has biases of routers, but does not update them: this script does. What examples/hf-to-dcp.py
+makes of the exported folder must load as the same weights.
 Needs PyTorch and transformers, on a CPU."""
 import os
 import subprocess
@@ -46,6 +46,8 @@ FALCON = dict(vocab_size=256, hidden_size=64, num_hidden_layers=3, num_attention
 DEEPSEEK = {**LLAMA, "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "n_routed_experts": 8, "num_experts_per_tok": 3,
             "moe_intermediate_size": 48, "n_shared_experts": 2, "first_k_dense_replace": 1, "q_lora_rank": 24,
             "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12}
+GROUPS = {"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+          "num_nextn_predict_layers": 0}
 QWEN_MOE = {**LLAMA, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48}
 
 QWEN2_MOE = {**QWEN_MOE, "shared_expert_intermediate_size": 40}
@@ -118,6 +120,7 @@ MODELS = [
     ("deepseek v2, whole queries", "DeepseekV2Config",
      {**DEEPSEEK, "q_lora_rank": None, "routed_scaling_factor": 1.5,
       "rope_parameters": {**YARN, "rope_theta": 10000.0, "mscale": 0.7, "mscale_all_dim": 0.9}}, "optim_grads", 4),
+    ("deepseek v3", "DeepseekV3Config", {**DEEPSEEK, **GROUPS}, "optim_grads_params", 4),
     ("qwen2 moe", "Qwen2MoeConfig", {**QWEN2_MOE, "norm_topk_prob": False}, "optim_grads_params", 2),
     ("qwen2 moe, dense layers", "Qwen2MoeConfig",
      {**QWEN2_MOE, "norm_topk_prob": True, "mlp_only_layers": [0]}, "optim", 4),
@@ -221,7 +224,8 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
     experts = keys.get("num_local_experts", keys.get("num_experts", keys.get("n_routed_experts", 0)))
     moves = any(hasattr(m, "e_score_correction_bias") for m in model.modules())
     rate = ("--bias-rate", str(BIAS_RATE)) if moves else ()
-    steps = min(STEPS, CHOOSING_STEPS) if keys.get("num_experts_per_tok", 0) < experts else STEPS
+    chooses = keys.get("num_experts_per_tok", 0) < experts
+    steps = STEPS if len(sys.argv) > 2 or not chooses else CHOOSING_STEPS
     n = STEPS * BATCH * SEQ + 1
     tokens = torch.randint(0, 256, (n,), generator=torch.Generator().manual_seed(2))
     tokens[1:] = torch.where(tokens[1:] < 64, tokens[1:], tokens[:-1] * 7 % 256)  # something to learn

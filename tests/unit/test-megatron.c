@@ -370,7 +370,7 @@ static const struct
   { ALL FSDP "--tensor-model-parallel-size 2", W, "--tensor-model-parallel-size", "Blackwell" },
   { ALL FSDP, N, "--attention-dropout", "0.1 by default" },
   { ALL FSDP, N, "--no-check-for-nan-in-loss-and-grad", "micro batch" },
-  { ALL FSDP "--attention-backend flash", N, "--attention-backend", "kernels" },
+  { ALL FSDP "--attention-backend flash", N, "--attention-backend", "unfused attention keeps" },
   { ALL FSDP "--vocab-size 1000 --make-vocab-size-divisible-by 1", N, "--vocab-size",
     "to 1000 rows, here to 1024" },
   { ALL FSDP "--manual-gc", N, "--manual-gc", "garbage" },
