@@ -159,12 +159,13 @@ static gint64 *
 find_outgoing (const PlanLower *lower)
 {
   const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS], layers = lower->stage.layers;
+  const gint64 first = lower->now.here.first, end = first + lower->now.here.layers;
   gint64 *like
       = limit > 0 || lower->plan->value[PLAN_OFFLOAD_MODULES] != 0 ? g_new (gint64, layers) : NULL;
   g_autofree PlanLowerKeep *keeps = g_new (PlanLowerKeep, layers);
   g_autofree gint64 *firsts = g_new (gint64, layers);
   guint n_firsts = 0;
-  for (gint64 unit = 0; like && unit < layers; unit++)
+  for (gint64 unit = first; like && unit < end; unit++)
     {
       const PlanLowerKeep keep = keeps[unit] = plan_lower_keep (lower, unit);
       guint i = 0;

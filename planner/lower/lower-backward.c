@@ -436,7 +436,7 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
       plan_lower_fetch (self, unit, a->like);
       return;
     case PLAN_ACT_AWAIT_FETCHED:
-      plan_lower_wait (self, plan_lower_unit_ref (self->event.fetched, unit, 0));
+      plan_lower_await_fetched (self, unit, a->like);
       return;
     default:
       g_assert_not_reached ();

@@ -30,6 +30,7 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer-private.h"
+#include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
 
@@ -127,6 +128,14 @@ turn_to (PlanLowerPair *self, guint way)
   lower->now.row = self->micro_batch[way] % lower->rows;
   lower->now.is_first_micro_batch = self->micro_batch[way] == 0;
   lower->now.is_backward = way == BACK;
+}
+
+static PlanLowerUnit
+unit_of (const PlanLower *lower, gint64 layer)
+{
+  return (PlanLowerUnit){ .loop = -1,
+                          .offset = (gint32)layer,
+                          .is_module = plan_lower_is_module (lower, layer) };
 }
 
 /* Makes compute wait for the rows that were sent for a pass. */
@@ -270,6 +279,20 @@ leave_forward (PlanLowerPair *self, gint64 layer)
       self->shares[i].state = MARKED;
 }
 
+/* Offloads what a layer has kept; frees what the one before it has offloaded. `layer`: one beyond
+ * the last layer frees what that offloaded. */
+static void
+offload (PlanLowerPair *self, gint64 layer)
+{
+  PlanLower *lower = self->lower;
+  const PlanStage *here = &self->here[AHEAD];
+  turn_to (self, AHEAD);
+  if (layer < here->first + here->layers && plan_lower_offloads (lower, layer))
+    plan_lower_offload (lower, unit_of (lower, layer), layer);
+  if (layer > here->first && plan_lower_offloads (lower, layer - 1))
+    plan_lower_drop_offloaded (lower, unit_of (lower, layer - 1), layer - 1);
+}
+
 /* Behind a layer's backward pass. */
 static void
 leave_backward (PlanLowerPair *self)
@@ -349,14 +372,6 @@ travel (PlanLowerPair *self, guint way, guint end)
   go (self, way, end);
   plan_lower_end_apart (lower, way);
   self->is_away[way] = TRUE;
-}
-
-static PlanLowerUnit
-unit_of (const PlanLower *lower, gint64 layer)
-{
-  return (PlanLowerUnit){ .loop = -1,
-                          .offset = (gint32)layer,
-                          .is_module = plan_lower_is_module (lower, layer) };
 }
 
 /* Begins a layer's backward pass, up to its experts. */
@@ -441,6 +456,7 @@ combine_layers (PlanLowerPair *self, gint64 i)
       compute (self, AHEAD, f.back);
       travel (self, AHEAD, f.all);
       leave_forward (self, ahead->first + i);
+      offload (self, ahead->first + i);
     }
   if (goes_back)
     compute (self, BACK, 0);
@@ -503,7 +519,10 @@ plan_lower_pair_layers (PlanLowerPair *self)
     combine_layers (self, i);
   lower->combined.is_now = FALSE;
   if (self->has[AHEAD])
-    arrive (self, AHEAD);
+    {
+      arrive (self, AHEAD);
+      offload (self, self->here[AHEAD].first + self->here[AHEAD].layers);
+    }
   if (self->has[AHEAD] && self->has[BACK])
     plan_lower_end_pass (lower, &self->half);
 }

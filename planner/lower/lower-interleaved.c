@@ -357,18 +357,21 @@ finish_forward (Interleaved *self, gint64 at)
     drop (self, &self->output, PLAN_TRADE_OUTPUT);
 }
 
-/* Lowers a pass by itself. What the next backward pass needs from the host first comes beside a
- * forward pass, if there is one before it. */
+/* What a backward pass needs from the host first, before that pass or one beside it. */
+static void
+fetch_ahead (Interleaved *self, gint64 at)
+{
+  set_pass (self->lower, pass_at (self, at, TRUE));
+  plan_lower_fetch_ahead (self->lower);
+}
+
+/* Lowers a pass by itself. */
 static void
 pass_alone (Interleaved *self, gint64 at, gboolean is_backward)
 {
   PlanLower *lower = self->lower;
-  const gint64 back = is_backward ? at : at - self->ahead;
-  if (back >= (is_backward ? self->passes - self->ahead : 0))
-    {
-      set_pass (lower, pass_at (self, back, TRUE));
-      plan_lower_fetch_ahead (lower);
-    }
+  if (is_backward ? at >= self->passes - self->ahead : at >= self->ahead)
+    fetch_ahead (self, is_backward ? at : at - self->ahead);
   const PlanStagePass pass = pass_at (self, at, is_backward);
   set_pass (lower, pass);
   lower->now.is_first_micro_batch = pass.micro_batch == 0;
@@ -454,6 +457,7 @@ combined (Interleaved *self, gint64 ahead, gint64 back)
 {
   prepare_forward (self, ahead);
   prepare_backward (self, back);
+  fetch_ahead (self, back);
   PlanLowerPair *pair = plan_lower_begin_pair (self->lower, pass_at (self, ahead, FALSE),
                                                pass_at (self, back, TRUE));
   plan_lower_pair_layers (pair);
@@ -630,7 +634,10 @@ turn_in_batches (Interleaved *self, gint64 forward, gint64 at)
       add_to_batch (self, forward, FALSE, &batch);
     }
   if (are_beside)
-    plan_lower_pair (self->lower, pass_at (self, forward, FALSE), pass_at (self, at, TRUE));
+    {
+      fetch_ahead (self, at);
+      plan_lower_pair (self->lower, pass_at (self, forward, FALSE), pass_at (self, at, TRUE));
+    }
   else if (has_forward)
     pass_alone (self, forward, FALSE);
   if (!are_beside)

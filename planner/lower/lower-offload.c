@@ -7,7 +7,8 @@
  * by the host: gradients are copied out, the host updates its moments and weights, the weights are
  * copied back. Megatron-LM's HybridDeviceOptimizer does that in fp32, with nothing beside; our own
  * runtime in the formats of the device, which does the rest meanwhile, so that shares change no
- * result. Host memory is allocated once and stays. */
+ * result. Its host memory is allocated once and stays; that of activations is taken as they go, and
+ * given back when they are back. */
 #include "config.h"
 
 #include "planner/lower/lower-offload.h"
@@ -129,12 +130,18 @@ plan_lower_offloads (const PlanLower *self, gint64 layer)
 static gboolean
 declare_outgoing (PlanLower *self)
 {
-  const gint64 layers = self->stage.layers;
+  const PlanStage here = self->now.here;
   gint64 count[PLAN_N_VALUES] = { 0 };
   gboolean any = FALSE;
-  for (gint64 layer = 0; layer < layers; layer++)
-    for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing; any = TRUE)
-      count[plan_value_pop (&outgoing)] = layer + 1;
+  for (gint64 i = 0; i < self->stage.n_virtual; i++)
+    {
+      self->now.here = plan_stage_virtual (&self->stage, i);
+      for (gint64 n = 0; n < self->now.here.layers; n++)
+        for (PlanValueSet outgoing = find_outgoing (self, self->now.here.first + n); outgoing;
+             any = TRUE)
+          count[plan_value_pop (&outgoing)] = self->now.here.first + n + 1;
+    }
+  self->now.here = here;
   for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
     {
       const PlanValue *value = &self->graphs->values[id];
@@ -201,8 +208,7 @@ move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
       const PlanValueId id = plan_value_pop (&outgoing);
       const PlanRef here = activation (self, self->layer.value[id], unit);
       const PlanRef there = activation (self, self->layer.host[id], unit);
-      if (is_back)
-        plan_lower_alloc (self, here);
+      plan_lower_alloc (self, is_back ? here : there);
       copy_on (self, is_back ? PLAN_STREAM_FETCH : PLAN_STREAM_COPY, is_back ? here : there,
                is_back ? there : here, (gint64)self->graphs->values[id].elements, record);
     }
@@ -226,6 +232,14 @@ plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
   plan_lower_wait (self, plan_lower_unit_ref (self->event.offloaded, unit, 0));
   for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
     plan_lower_free (self, activation (self, self->layer.value[plan_value_pop (&outgoing)], unit));
+}
+
+void
+plan_lower_await_fetched (PlanLower *self, PlanLowerUnit unit, gint64 layer)
+{
+  plan_lower_wait (self, plan_lower_unit_ref (self->event.fetched, unit, 0));
+  for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
+    plan_lower_free (self, activation (self, self->layer.host[plan_value_pop (&outgoing)], unit));
 }
 
 void
@@ -288,11 +302,14 @@ plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
     }
 }
 
-/* Whether a host array is allocated bucket by bucket, as not every unit has a bucket of each kind.
- */
+/* Whether a host array is not allocated as a whole: activations come and go, and not every unit has
+ * a bucket of each kind. */
 static gboolean
-goes_by_bucket (const PlanLower *self, gint32 array)
+goes_by_unit (const PlanLower *self, gint32 array)
 {
+  for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
+    if (self->layer.host[id] == array)
+      return TRUE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     for (guint i = 0; i < PLAN_N_HOST_STATES; i++)
       if (self->bucket[kind].host[i] == array)
@@ -331,7 +348,7 @@ plan_lower_host_memory (PlanLower *self, gboolean takes)
   for (guint array = 0; array < plan_schedule_n_buffers (self->schedule); array++)
     {
       const PlanBuffer *buffer = plan_schedule_buffer (self->schedule, array);
-      if (buffer->category != PLAN_CATEGORY_HOST || goes_by_bucket (self, (gint32)array))
+      if (buffer->category != PLAN_CATEGORY_HOST || goes_by_unit (self, (gint32)array))
         continue;
       const PlanLowerUnit one = plan_lower_begin_repeat (self, "b", 0, buffer->count, 1);
       visit (self, plan_lower_unit_ref ((gint32)array, one, 0));

@@ -13,10 +13,12 @@ void plan_lower_declare_offload (PlanLower *self);
 gboolean plan_lower_offloads (const PlanLower *self, gint64 layer);
 
 /* Copies the activations of a unit to the host; frees them once they have been copied; copies them
- * back. `layer`: any layer with the same activations to offload. */
+ * back; makes compute wait for that, and frees the host's. `layer`: any layer with the same
+ * activations to offload. */
 void plan_lower_offload (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 void plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 void plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer);
+void plan_lower_await_fetched (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 
 /* Starts copying back what the last layers of the virtual stage at hand offloaded, before their
  * backward pass or the pass before that. */

@@ -126,14 +126,25 @@ with_late_gradients (const PlanFacts *f)
              || (HAS_GRAPH (f, ATTN) && (f->model->proj_bias || f->model->qkv_bias)));
 }
 
-/* Modules that are copied to the host, packed documents, evaluation; and Megatron-FSDP, where
- * graphs would read gathered weights, whose places only pools of its own keep (megatron_fsdp.md).
+/* Whether modules are offloaded that a graph may hold: experts are never in one but by `moe`. */
+static gboolean
+offloads_graphed (const PlanFacts *f)
+{
+  const gint64 of_experts
+      = 1 << PLAN_OFFLOAD_MODULES_EXPERT_FC1 | 1 << PLAN_OFFLOAD_MODULES_MOE_ACT;
+  const gint64 modules = f->value[PLAN_OFFLOAD_MODULES];
+  return (modules & ~of_experts) != 0 || (modules != 0 && HAS_GRAPH (f, MOE));
+}
+
+/* Modules that are copied to the host out of a graph, packed documents, evaluation; and
+ * Megatron-FSDP, where graphs would read gathered weights, whose places only pools of its own keep
+ * (megatron_fsdp.md).
  */
 static gboolean
 otherwise (const PlanFacts *f)
 {
   return has_graphs (f)
-         && (!is_stack (f, PLAN_STACK_MEGATRON) || f->value[PLAN_OFFLOAD_MODULES] != 0
+         && (!is_stack (f, PLAN_STACK_MEGATRON) || offloads_graphed (f)
              || f->value[PLAN_DOC_TOKENS] > 0 || !IS (f, TASK, TRAIN));
 }
 
@@ -177,8 +188,8 @@ static const PlanRuleEntry rules[] = {
   { { "graph-modules-delay-wgrad", "graph_modules with attn, or moe_router of shared experts, and ep_delay_wgrad=on needs grad_accum_fusion=on, "
       "and attention without biases", "Megatron-LM training/arguments.py 1910", PLAN_ERROR_INVALID },
     with_late_gradients, PLAN_ADD_NAME, PLAN_SHOW (PLAN_GRAPH_MODULES, PLAN_EP_DELAY_WGRAD, PLAN_GRAD_ACCUM_FUSION), PLAN_OF_BLOCKS },
-  { { "not-built-yet-graph_modules", "graph_modules is modelled for stack=megatron with task=train, doc_tokens=0 and offload_modules=none by "
-      "this version",
+  { { "not-built-yet-graph_modules", "graph_modules is modelled for stack=megatron with task=train, doc_tokens=0 and offload_modules=none, or without "
+      "moe also expert_fc1 and moe_act, by this version",
       "a limit of this version, not of a framework", PLAN_ERROR_UNSUPPORTED },
     otherwise, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_STACK, PLAN_TASK, PLAN_DOC_TOKENS, PLAN_OFFLOAD_MODULES, PLAN_GRAPH_MODULES), PLAN_OF_BLOCKS },
 };

@@ -249,9 +249,9 @@ EXPERTS_OTHERWISE (pools, pools_otherwise (f))
 EXPERTS_OTHERWISE (overlaps, overlaps_products (f))
 EXPERTS_OTHERWISE (graphs, keeps_waits (f))
 EXPERTS_OTHERWISE (evaluates, !IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE))
-EXPERTS_OTHERWISE (offloads,
-                   f->value[PLAN_OFFLOAD_LAYERS] > 0
-                       || (f->value[PLAN_OFFLOAD_MODULES] != 0 && !IS (f, EP_OVERLAP, OFF)))
+EXPERTS_OTHERWISE (offloads, f->value[PLAN_OFFLOAD_LAYERS] > 0
+                                 || (f->value[PLAN_OFFLOAD_MODULES] != 0 && !IS (f, EP_OVERLAP, OFF)
+                                     && f->value[PLAN_CP] > 1))
 
 /* What was measured, or read, on NVIDIA's GPUs alone: memory registered with NCCL, reductions by
  * switches, GEMMs in pieces, whole steps as graphs, scales of blocks, libraries for experts. */
@@ -476,8 +476,8 @@ static const PlanRuleEntry rules[] = {
   OF_EXPERTS ("cuda_graph", "cuda_graph=off, as the host waits for numbers of rows, on stack=native also on with moe_pad_to_capacity=on,",
     graphs, PLAN_SHOW (PLAN_STACK, PLAN_CUDA_GRAPH, PLAN_MOE_PAD_TO_CAPACITY), PLAN_OF_BLOCKS),
   OF_EXPERTS ("task", "task=train, on stack=native also eval,", evaluates, PLAN_SHOW (PLAN_STACK, PLAN_TASK), PLAN_OF_BLOCKS),
-  OF_EXPERTS ("offload", "offload_layers=0, and offload_modules=none with ep_overlap=on,", offloads,
-    PLAN_SHOW (PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_EP_OVERLAP), PLAN_OF_BLOCKS),
+  OF_EXPERTS ("offload", "offload_layers=0, and cp=1 with offload_modules and ep_overlap=on,", offloads,
+    PLAN_SHOW (PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_EP_OVERLAP, PLAN_CP), PLAN_OF_BLOCKS),
 #undef OF_EXPERTS
   { { "not-built-yet-micro-batches", "steps of at most 131072 micro batches, and of 8192 with pp above 1, are planned by this "
       "version: gbs / mbs / the data-parallel size (devices / tp / cp / pp) must not be more; gbs counts sequences, not tokens",

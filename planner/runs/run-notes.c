@@ -78,6 +78,8 @@ static const struct
   { "pad_to_capacity", "yes", MEANS_SET, "moe_pad_to_capacity=on" },
   { "delay_wgrad", "yes", MEANS_REMARK, "weight gradients of experts that wait" },
   { "graph_trainer", "yes", MEANS_FORBID, "a compiled trainer" },
+  { "offload", "fine-grained activations: expert_fc1 and moe_act", MEANS_SET,
+    "offload_modules=expert_fc1+moe_act" },
   { "offload", NULL, MEANS_FORBID, "parts on the host that have no field" },
   { "dropout", NULL, MEANS_SET, "hidden_dropout=" },
   { "dropout", NULL, MEANS_SET, "attention_dropout=" },

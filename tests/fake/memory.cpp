@@ -567,6 +567,8 @@ cudaMemsetAsync (void *at, int byte, size_t bytes, cudaStream_t stream)
   return submit (stream, "memset " + std::to_string (bytes), [=] (Op &op) {
     if (!op.write (at, bytes))
       return cudaErrorInvalidValue;
+    if (is_pinned (at))
+      settle_some (op.stream->clock, at, bytes);
     memset (at, byte, bytes);
     return cudaSuccess;
   });

@@ -65,9 +65,9 @@ experts_words (GRand *rand, gboolean is_interleaved)
 static const char *
 offload_words (const char *stack, const PlanModel *model, guint seed)
 {
-  if (g_str_equal (stack, "megatron"))
-    return seed % 3 == 0 ? " precision_aware=on offload_optimizer=0.5" : "";
-  if (!g_str_equal (stack, "native") || seed % 2 == 0)
+  if (g_str_equal (stack, "megatron") && seed % 3 == 0)
+    return " precision_aware=on offload_optimizer=0.5";
+  if ((!g_str_equal (stack, "megatron") && !g_str_equal (stack, "native")) || seed % 3 == 2)
     return "";
   return model->experts > 0 ? " offload_modules=attn_norm+mlp_norm+expert_fc1+moe_act"
                             : " offload_modules=attn_norm+core_attn+mlp_norm";

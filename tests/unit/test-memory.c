@@ -276,6 +276,41 @@ START_TEST (offloaded_modules_free_their_inputs)
 }
 END_TEST
 
+/* The host has what each layer offloads, of every micro batch that a stage holds, but of the last
+ * layer before a backward pass. Sequences have 4096 tokens, and what is offloaded is in bf16. */
+START_TEST (the_host_has_room_for_what_is_held)
+{
+  static const struct
+  {
+    const char *model, *cluster, *words;
+    guint64 layers, micro_batches, columns, tokens;
+  } rows[] = {
+    { "llama3-8b", "dgx-h100:1", "stack=megatron strategy=optim pp=2 offload_modules=attn_norm", 16,
+      2, 4096, 4096 },
+    { "llama3-8b", "dgx-h100:1", "stack=megatron strategy=optim pp=4 tp=2 offload_modules=mlp_norm",
+      8, 4, 4096, 2048 },
+    /* Interleaved, the first of two stages holds 2 (2 - 1) + (4 - 1) 2 + 1 passes of 4 layers. */
+    { "llama3-8b", "dgx-h100:1",
+      "stack=megatron strategy=optim pp=2 vpp=4 offload_modules=attn_norm", 4, 9, 4096, 4096 },
+    { "llama3-8b", "dgx-h100:1", "stack=native pp=2 offload_modules=qkv_linear+core_attn", 16, 2,
+      4096 + 6144, 4096 },
+    { "mixtral-8x7b", "dgx-h100:1", "ep=8 offload_modules=expert_fc1", 31, 1, 2 * 4096, 4096 },
+    { "mixtral-8x7b", "dgx-h100:1", "ep=8 offload_modules=moe_act", 31, 1, 2 * 28672, 4096 },
+    /* Beside a layer's forward pass another one comes back. */
+    { "mixtral-8x7b", "dgx-h100:1",
+      "stack=megatron strategy=optim ep=8 ep_overlap=on offload_modules=expert_fc1", 32, 1,
+      2 * 4096, 4096 },
+    /* 128 heads: 192 columns of queries and of keys, 128 of values. */
+    { "deepseek-v3,mtp=0", "dgx-h100:8", "ep=64 offload_modules=core_attn", 60, 1, 128 * 512,
+      4096 },
+  };
+  g_autofree char *words = g_strconcat ("gbs=128 seq=4096 ", rows[_i].words, NULL);
+  const PlanMemory m = memory_of (rows[_i].model, rows[_i].cluster, words);
+  ck_assert_uint_eq (m.host, 2 * rows[_i].layers * rows[_i].micro_batches * rows[_i].columns
+                                 * rows[_i].tokens);
+}
+END_TEST
+
 /* With an offloaded optimizer only moments leave the device: eight bytes of each parameter that the
  * host updates. */
 START_TEST (an_offloaded_optimizer_leaves_its_moments)
@@ -382,6 +417,7 @@ main (void)
   tcase_add_test (tcase, deterministic_attention_keeps_scores);
   tcase_add_test (tcase, offloaded_layers_are_gone_at_the_loss);
   tcase_add_test (tcase, offloaded_modules_free_their_inputs);
+  tcase_add_loop_test (tcase, the_host_has_room_for_what_is_held, 0, 8);
   tcase_add_test (tcase, an_offloaded_optimizer_leaves_its_moments);
   tcase_add_loop_test (tcase, the_host_keeps_four_copies, 0, 7);
   tcase_add_loop_test (tcase, dropout_keeps_its_masks, 0, 8);

@@ -367,7 +367,7 @@ static const struct
   { "not-built-yet-task-of-experts", "mixtral-8x7b", "gbs=64 task=eval" },
   { "not-built-yet-offload-of-experts", "mixtral-8x7b", "gbs=64 offload_layers=1" },
   { "not-built-yet-offload-of-experts", "mixtral-8x7b",
-    "gbs=64 ep=8 ep_overlap=on offload_modules=attn_norm" },
+    "gbs=64 ep=8 cp=2 ep_overlap=on offload_modules=attn_norm" },
   { "offload-of-experts-needs-experts", "llama3-8b", "gbs=64 offload_modules=moe_act" },
   { "offload-of-experts-needs-grouped-gemm", "mixtral-8x7b",
     "gbs=64 moe_grouped_gemm=off offload_modules=expert_fc1" },

@@ -200,7 +200,7 @@ START_TEST (rows_with_experts_are_read)
       ck_assert (row->skipped || row->plan.value[PLAN_MOE_IMBALANCE] >= 1000000);
     }
   ck_assert_uint_eq (n, 462);
-  ck_assert_uint_eq (n_plans, 187);
+  ck_assert_uint_eq (n_plans, 188);
 }
 END_TEST
 
