@@ -226,14 +226,26 @@ advise_query_least (const AdviseChoice *choice, Plan *out_plan, guint64 *out_byt
   return TRUE;
 }
 
-/* The memory that a plan needs; 0 where it is not legal, or needs `enough` or more. */
-static guint64
-memory_below (const AdviseInput *input, double p_fits, const Plan *plan, guint64 enough)
+/* Whether a query with this choice would name the plan, which is legal: it has no hazard that is
+ * more than a cost, or hazards are allowed, and its host holds what is offloaded. */
+static gboolean
+may_be_named (const AdviseChoice *choice, const PlanCase *of)
 {
-  g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, p_fits);
+  return plan_case_fits_host (of)
+         && (choice->allow & 1u << PLAN_ALLOW_HAZARDS
+             || plan_hazards_level (&of->plan, of->model, of->cluster) == PLAN_HAZARD_COST);
+}
+
+/* The memory that a plan needs on the machines of `input`; 0 where a query would not name it, or it
+ * needs `enough` or more. */
+static guint64
+memory_below (const AdviseChoice *choice, const AdviseInput *input, const Plan *plan,
+              guint64 enough)
+{
+  g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, choice->p_fits);
   g_autoptr (PlanCase) of = advise_case (input, plan, NULL);
   PlanScore score;
-  return of && plan_case_fits_host (of) && plan_bound_memory (of) < enough
+  return of && may_be_named (choice, of) && plan_bound_memory (of) < enough
                  && advise_scorer_score_within (scorer, of, G_MAXINT64, enough - 1, &score)
              ? score.memory_bytes
              : 0;
@@ -258,7 +270,7 @@ try_sharing (const AdviseChoice *choice, const Plan *plan, GString *ways)
       AdviseInput larger = *choice->input;
       larger.cluster = cluster;
       const guint64 bytes
-          = cluster ? memory_below (&larger, choice->p_fits, &shared, choice->memory_bytes + 1) : 0;
+          = cluster ? memory_below (choice, &larger, &shared, choice->memory_bytes + 1) : 0;
       if (bytes == 0)
         continue;
       g_autofree char *what = g_strdup_printf (
@@ -299,7 +311,7 @@ try_shorter (const AdviseChoice *choice, const Plan *plan, GString *ways)
   while ((shorter.value[PLAN_SEQ] /= 2) >= 128)
     {
       const guint64 bytes
-          = memory_below (choice->input, choice->p_fits, &shorter, choice->memory_bytes + 1);
+          = memory_below (choice, choice->input, &shorter, choice->memory_bytes + 1);
       if (bytes == 0)
         continue;
       g_autofree char *what = g_strdup_printf ("seq=%" G_GINT64_FORMAT, shorter.value[PLAN_SEQ]);
@@ -318,7 +330,7 @@ descend (const AdviseChoice *choice, guint allow, Plan *plan)
   AdviseChoice wider = *choice;
   wider.allow = allow;
   g_autoptr (PlanSpace) space = advise_choice_space (&wider, NULL);
-  guint64 least = memory_below (choice->input, choice->p_fits, plan, G_MAXUINT64);
+  guint64 least = memory_below (&wider, choice->input, plan, G_MAXUINT64);
   for (guint n = 0; space && n < MOST_CHANGES && least > choice->memory_bytes; n++)
     {
       g_autoptr (GArray) plans = plan_space_neighbours (space, plan);
@@ -326,7 +338,7 @@ descend (const AdviseChoice *choice, guint allow, Plan *plan)
       for (guint i = 0; i < plans->len; i++)
         {
           const Plan *other = &g_array_index (plans, Plan, i);
-          const guint64 bytes = memory_below (choice->input, choice->p_fits, other, least);
+          const guint64 bytes = memory_below (&wider, choice->input, other, least);
           if (bytes == 0)
             continue;
           least = bytes;
@@ -430,6 +442,8 @@ advise_query_refuse (const AdviseChoice *choice, GError **error)
   try_shorter (choice, &chosen.plan, ways);
   if (!try_changes (choice, &chosen.plan, choice->allow, ways))
     try_classes (choice, &chosen.plan, ways);
+  if (ways->len == 0)
+    try_changes (choice, &chosen.plan, choice->allow | 1u << PLAN_ALLOW_HAZARDS, ways);
   if (ways->len > 0)
     g_string_prepend (ways, "it would fit with ");
   else

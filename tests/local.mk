@@ -606,6 +606,8 @@ golden_tests = \
   %D%/golden/query-card.test \
   %D%/golden/query-mi300x.test \
   %D%/golden/query-closest.test \
+  %D%/golden/query-closest-experts.test \
+  %D%/golden/query-closest-hazard.test \
   %D%/golden/query-closest-megatron.test \
   %D%/golden/query-host-memory.test \
   %D%/golden/query-explain-task.test \
