@@ -594,6 +594,7 @@ golden_tests = \
   %D%/golden/plot-breakdown-named.test \
   %D%/golden/plot-nothing-fits.test \
   %D%/golden/plot-refused.test \
+  %D%/golden/byte-order-mark.test \
   %D%/golden/plot-stages-fullest.test \
   %D%/golden/plot-scaling.test \
   %D%/golden/plot-scaling-weak.test \

@@ -3,11 +3,11 @@
 
 #include "planner/base/csv.h"
 
+#include "planner/base/text.h"
+
 /* A cell that is larger is one whose quote was forgotten. */
 #define MAX_CELL_BYTES (1024 * 1024)
 #define MAX_CELLS 4096
-
-#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 typedef enum
 {
@@ -171,8 +171,8 @@ plan_csv_feed (PlanCsv *self, const char *text, gsize length)
 {
   for (gsize i = 0; i < length; i++)
     {
-      if (self->n_mark == self->n_bytes++ && self->n_mark < strlen (BYTE_ORDER_MARK)
-          && text[i] == BYTE_ORDER_MARK[self->n_mark])
+      if (self->n_mark == self->n_bytes++ && self->n_mark < strlen (PLAN_TEXT_BYTE_ORDER_MARK)
+          && text[i] == PLAN_TEXT_BYTE_ORDER_MARK[self->n_mark])
         {
           self->n_mark++;
           continue;

@@ -60,8 +60,11 @@ plan_text_read_file (const char *path, char **out_text, gsize *out_length, GErro
     }
   if (!plan_text_check (text, length, path, error))
     return FALSE;
+  const gsize mark
+      = g_str_has_prefix (text, PLAN_TEXT_BYTE_ORDER_MARK) ? strlen (PLAN_TEXT_BYTE_ORDER_MARK) : 0;
+  *out_length = length - mark;
+  memmove (text, text + mark, *out_length + 1);
   *out_text = g_steal_pointer (&text);
-  *out_length = length;
   return TRUE;
 }
 

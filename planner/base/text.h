@@ -7,7 +7,11 @@ G_BEGIN_DECLS
 /* Larger inputs are not what they claim to be. */
 #define PLAN_TEXT_MAX_BYTES (10 * 1024 * 1024)
 
-/* Reads a regular file of at most PLAN_TEXT_MAX_BYTES that holds UTF-8 without NUL. */
+/* What some editors and spreadsheets put before a text in UTF-8. */
+#define PLAN_TEXT_BYTE_ORDER_MARK "\xef\xbb\xbf"
+
+/* Reads a regular file of at most PLAN_TEXT_MAX_BYTES that holds UTF-8 without NUL, but for a byte
+ * order mark before it. */
 gboolean plan_text_read_file (const char *path, char **out_text, gsize *out_length, GError **error);
 
 /* Maps a large regular file that is only read. */
