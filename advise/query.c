@@ -25,9 +25,25 @@ parse_set (const char *text, PlanField *out_field, GError **error)
   return plan_field_parse (halves[0], out_field, error);
 }
 
+/* Whether --set leaves a field none of these values; says so. */
+static gboolean
+contradicts_set (const AdviseChoice *self, PlanField field, const GArray *values, GError **error)
+{
+  const gint64 set = self->input->plan.value[field];
+  for (guint i = 0; i < values->len; i++)
+    if (!self->pinned[field] || g_array_index (values, gint64, i) == set)
+      return FALSE;
+  g_autofree char *shown = plan_field_print (field, set);
+  g_set_error (
+      error, PLAN_ERROR, PLAN_ERROR_INVALID,
+      "--only %s: it is set to %s, and so no other value is searched: leave one of the two out",
+      plan_field_name (field), shown);
+  return TRUE;
+}
+
 /* Restricts the space to the values of "FIELD=V1,V2". */
 static gboolean
-restrict_to (PlanSpace *space, const char *text, GError **error)
+restrict_to (const AdviseChoice *self, PlanSpace *space, const char *text, GError **error)
 {
   g_auto (GStrv) halves = g_strsplit (text, "=", 2);
   PlanField field;
@@ -50,6 +66,8 @@ restrict_to (PlanSpace *space, const char *text, GError **error)
         return FALSE;
       g_array_append_val (values, plan.value[field]);
     }
+  if (contradicts_set (self, field, values, error))
+    return FALSE;
   return plan_space_restrict (space, field, (const gint64 *)(gpointer)values->data, values->len,
                               error);
 }
@@ -120,7 +138,7 @@ advise_choice_space (const AdviseChoice *self, GError **error)
   g_autoptr (PlanSpace) space
       = plan_space_new (input->model, input->cluster, &input->plan, self->pinned, self->allow);
   for (char **o = self->question->only; o && *o; o++)
-    if (!restrict_to (space, *o, error))
+    if (!restrict_to (self, space, *o, error))
       return NULL;
   return g_steal_pointer (&space);
 }

@@ -636,6 +636,7 @@ golden_tests = \
   %D%/golden/query-clusters.test \
   %D%/golden/query-moments.test \
   %D%/golden/query-nothing-fits.test \
+  %D%/golden/query-only-set.test \
   %D%/golden/query-p-fits.test \
   %D%/golden/query-pipeline.test \
   %D%/golden/query-tiny.test \
