@@ -205,6 +205,8 @@ read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, cha
   g_autofree char *inner = g_key_file_get_string (manifest, group, "folder", NULL);
   g_autofree char *wanted = model ? plan_model_print (model) : NULL;
   const gint version = g_key_file_get_integer (manifest, group, "version", NULL);
+  if (version == 0)
+    return corrupt (error, self, file, "has no version: it is empty, cut off or another file");
   if (version != EXEC_CHECKPOINT_VERSION)
     return corrupt (error, self, file, "version %d is not one that this program reads", version);
   self->step = g_key_file_get_int64 (manifest, group, "step", NULL);

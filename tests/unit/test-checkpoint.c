@@ -333,7 +333,9 @@ START_TEST (what_is_no_checkpoint_is_refused)
   assert_refused (model, "rank-0.safetensors: is not what the manifest says was written");
   edit ("manifest", "version=2", "version=9");
   assert_refused (model, "version 9 is not one that this program reads");
-  edit ("manifest", "version=9", "version=2");
+  edit ("manifest", "version=9", "vension=2");
+  assert_refused (model, "has no version: it is empty, cut off or another file");
+  edit ("manifest", "vension=2", "version=2");
   edit ("manifest", "folder=step", "folder=../p");
   assert_refused (model, "step, tokens, model or folder is missing or wrong");
   ck_assert (save (3, NULL));
