@@ -8,7 +8,8 @@ transformers makes a model; both train it on the same tokens with AdamW, in fp32
 ranks with a strategy of each kind, and once more with tensor parallelism on two ranks; then the
 checkpoint is exported and loaded by transformers. Losses must agree within 1e-5 at the first steps, and
 within 3e-5 at every one (or twice as far as transformers' own from weights a ten-millionth apart), and so
-must a loss of the exported model with the trained one's. Models with experts are run for few steps, unless
+must a loss of the exported model with the trained one's; norms of gradients within 3e-4 of them.
+Models with experts are run for few steps, unless
 STEPS says how many: once a difference in the last place sends a token to another expert, the runs diverge.
 transformers has biases of routers, but does not update them: this script does. What examples/hf-to-dcp.py
 makes of the exported folder must load as the same weights.
@@ -27,6 +28,7 @@ import transformers
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 STEPS, CHOOSING_STEPS, BATCH, SEQ, LR, BOUND = 40, 10, 8, 48, 0.003, 3e-5
+NORM_BOUND = 3e-4  # of norms of gradients, by share
 BIAS_RATE = 0.01
 FIRST, FIRST_BOUND = 5, 1e-5
 
@@ -176,20 +178,24 @@ def train(model, tokens, steps, end):
     vectors = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([dict(params=matrices, weight_decay=0.1), dict(params=vectors, weight_decay=0.0)],
                                   lr=LR, betas=(0.9, 0.95), eps=1e-8)
-    losses = []
+    losses, norms = [], []
     for inputs, targets in batches(tokens, steps, end):
         loss = loss_of(model, inputs, targets)
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         optimizer.step()
         balance(routers)
         losses.append(loss.item())
-    return losses
+    return losses, norms
 
 
 def apart(some, others):
     return [abs(a - b) for a, b in zip(some, others)]
+
+
+def apart_by_share(some, others):
+    return [abs(a / b - 1) for a, b in zip(some, others)]
 
 
 def own_noise(config, tokens, losses, end):
@@ -199,7 +205,7 @@ def own_noise(config, tokens, losses, end):
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1 + 1e-7)
-    return max(apart(train(model, tokens, len(losses), end), losses))
+    return max(apart(train(model, tokens, len(losses), end)[0], losses))
 
 
 def run(program, *words):
@@ -234,15 +240,17 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
     with open(data, "wb") as out:
         out.write(b"".join(token.to_bytes(2, "little") for token in tokens))
     mask = () if end is None else ("--set", "eod_mask_loss=on", "--document-end", str(end))
-    theirs, runs = train(model, tokens, steps, end), []
+    (theirs, norms), runs, worst_norm = train(model, tokens, steps, end), [], 0
     for tp in (1, 2) if is_split(kind, keys) and end is None else (1,):
         saved = f"{folder}.saved{tp}"
         table = run(program, "run", "--model", folder, "--init", folder, "--data", data, "--gbs", str(BATCH), "--seq",
                     str(SEQ), "--steps", str(steps), "--lr", str(LR), "--ranks", str(ranks), "--set", "compute=fp32",
                     "--set", f"strategy={strategy}", "--set", f"tp={tp}", "--save", saved, "--db", ":memory:",
                     "--format=csv", *mask, *rate)
-        ours = [float(line.split(",")[1]) for line in table.splitlines()[1:]]
+        rows = [line.split(",") for line in table.splitlines()[1:]]
+        ours = [float(row[1]) for row in rows]
         runs.append(ours)
+        worst_norm = max(worst_norm, *apart_by_share([float(row[2]) for row in rows], norms))
     worst = max(max(apart(ours, theirs)) for ours in runs)
     first = max(max(apart(ours, theirs)[:FIRST]) for ours in runs)
     bound = BOUND if worst <= BOUND else max(BOUND, 2 * own_noise(config, tokens, theirs, end))
@@ -260,10 +268,12 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
     with torch.no_grad():
         after = abs(loss_of(exported, inputs, targets) - loss_of(model, inputs, targets)).item()
     is_good = (all(len(ours) == steps for ours in runs) and worst <= bound and first <= FIRST_BOUND
+               and worst_norm <= NORM_BOUND * bound / BOUND
                and after <= bound and is_same)
     splits = ", also with tp=2" if len(runs) > 1 else ""
     print(f"{'good' if is_good else 'BAD '} {name}: losses {ours[0]:.4f} to {ours[-1]:.4f} in {steps} steps, "
-          f"{first:.1e} apart at first, {worst:.1e} at most ({bound:.1e} allowed), exported {after:.1e} "
+          f"{first:.1e} apart at first, {worst:.1e} at most ({bound:.1e} allowed), "
+          f"norms of gradients {worst_norm:.1e}, exported {after:.1e} "
           f"({strategy} on {ranks} ranks{splits})", flush=True)
     return is_good
 

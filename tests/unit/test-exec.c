@@ -401,7 +401,7 @@ START_TEST (missing_copies_are_caught)
   const char *const on_host = "precision_aware=on offload_optimizer=0.5";
   assert_caught ("offload_layers=2", 1, (Plant){ LEAVE_OUT, "copy copy out=host.qkv[1]", NULL },
                  "host.qkv is read before anything wrote it");
-  assert_caught ("offload_layers=2", 1, (Plant){ LEAVE_OUT, "copy copy out=qkv[1]", NULL },
+  assert_caught ("offload_layers=2", 1, (Plant){ LEAVE_OUT, "copy fetch out=qkv[1]", NULL },
                  "qkv is read before anything wrote it");
   assert_caught ("offload_layers=2", 1, (Plant){ REPLACE, "in=host.qkv[0]", "in=host.qkv[1]" },
                  "host.qkv is read before anything wrote it");
