@@ -24,8 +24,9 @@ G_STATIC_ASSERT (sizeof (SimLoad) == sizeof (guint64));
 
 /* The largest number of streams that have spells at the same time. The host and compute never have
  * any. Of two more pairs only one is in use: `next` and `prev` are of pipelines, `outer_gather` and
- * `outer_reduce` of replicas, and a pipeline has no replicas. Of `fetch` (offloaded activations),
- * `experts` (ep_overlap) and `context` one is not, by rule not-built-yet-offload-of-experts. */
+ * `outer_reduce` of replicas, and a pipeline has no replicas. At most two of `fetch` (offloaded
+ * activations), `experts` (ep_overlap) and `context` (cp) are in use together, by rule
+ * not-built-yet-offload-of-experts. */
 #define BUSY_STREAMS (PLAN_N_STREAMS - 5)
 
 /* The largest sum that `above` forms in a lane: what all spells and one op use, and TOP - WHOLE. */

@@ -279,8 +279,8 @@ leave_forward (PlanLowerPair *self, gint64 layer)
       self->shares[i].state = MARKED;
 }
 
-/* Offloads what a layer has kept; frees what the one before it has offloaded. `layer`: one beyond
- * the last layer frees what that offloaded. */
+/* Starts copying a layer's activations to the host, and frees those of the layer before, whose copy
+ * has ended by then. `layer` may be one past the last layer, whose activations are freed then. */
 static void
 offload (PlanLowerPair *self, gint64 layer)
 {

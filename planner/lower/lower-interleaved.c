@@ -357,7 +357,8 @@ finish_forward (Interleaved *self, gint64 at)
     drop (self, &self->output, PLAN_TRADE_OUTPUT);
 }
 
-/* What a backward pass needs from the host first, before that pass or one beside it. */
+/* Starts copying back the offloaded activations that a backward pass reads first. The forward pass
+ * before it, or beside it, hides the copy. */
 static void
 fetch_ahead (Interleaved *self, gint64 at)
 {

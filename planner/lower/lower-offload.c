@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Offloading. Activations are copied to the host while the next layer runs, and back one chunk of
- * layers ahead of the backward pass: those of a pass's last chunk while the pass before it runs, if
- * the stages of a pipeline have one between. Where a backward pass follows its forward pass at
- * once, what modules of its last chunk keep stays (Megatron-LM's
+/* Offloading. A layer's activations are copied to the host while the next layer runs, and copied
+ * back one chunk of layers before their backward pass. The last chunk of a pass comes back during
+ * the pass before, if a pipeline has one between. Where the backward pass follows its forward pass
+ * at once, the last chunk's modules keep their activations on the device (Megatron-LM's
  * fine_grained_activation_offload.py, should_bulk_offload). A share of the optimizer's work is done
  * by the host: gradients are copied out, the host updates its moments and weights, the weights are
  * copied back. Megatron-LM's HybridDeviceOptimizer does that in fp32, with nothing beside; our own
@@ -24,6 +24,7 @@
 
 #define N_FACTORS 4 /* that CLIP writes */
 
+/* Whether a weight is of a projection that makes queries, keys or values. */
 static gboolean
 is_before_attention (PlanTensorRole weight)
 {
@@ -32,8 +33,8 @@ is_before_attention (PlanTensorRole weight)
          || weight == PLAN_TENSOR_KV_UP;
 }
 
-/* The module of offload_modules that a node is part of; -1: none. What runs within a module as
- * Megatron-LM cuts layers into them: latent attention's projections, down and up, are one. */
+/* The module of offload_modules that a node belongs to, as Megatron-LM divides layers; -1: none.
+ * Latent attention's projections, down and up, are all of qkv_linear. */
 static gint
 module_of (const PlanNode *node)
 {
@@ -92,7 +93,8 @@ last_chunk (const PlanLower *self, const PlanStage *part)
   return part->first + part->layers - 1 - beyond;
 }
 
-/* Whether what modules of a layer keep is read by the backward pass that follows at once. */
+/* Whether a layer's modules keep their activations on the device: the backward pass that follows at
+ * once reads them first. */
 static gboolean
 stays (const PlanLower *self, gint64 layer)
 {

@@ -20,8 +20,8 @@ void plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 laye
 void plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 void plan_lower_await_fetched (PlanLower *self, PlanLowerUnit unit, gint64 layer);
 
-/* Starts copying back what the last layers of the virtual stage at hand offloaded, before their
- * backward pass or the pass before that. */
+/* Starts copying back the offloaded activations of the last chunk of layers of the virtual stage at
+ * hand, which its backward pass reads first. */
 void plan_lower_fetch_ahead (PlanLower *self);
 
 /* Elements that the host updates, the first ones of this rank's part of a bucket. */

@@ -126,7 +126,7 @@ with_late_gradients (const PlanFacts *f)
              || (HAS_GRAPH (f, ATTN) && (f->model->proj_bias || f->model->qkv_bias)));
 }
 
-/* Whether modules are offloaded that a graph may hold: experts are never in one but by `moe`. */
+/* Whether modules are offloaded that a graph may hold. Experts are in a graph with `moe` alone. */
 static gboolean
 offloads_graphed (const PlanFacts *f)
 {

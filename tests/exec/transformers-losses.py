@@ -9,8 +9,8 @@ ranks with a strategy of each kind, and once more with tensor parallelism on two
 checkpoint is exported and loaded by transformers. Losses must agree within 1e-5 at the first steps, and
 within 3e-5 at every one (or twice as far as transformers' own from weights a ten-millionth apart), and so
 must a loss of the exported model with the trained one's; norms of gradients within 3e-4 of them.
-Models with experts are run for few steps, unless
-STEPS says how many: once a difference in the last place sends a token to another expert, the runs diverge.
+Models with experts are run for few steps, unless STEPS says how many: once a difference in the last place
+sends a token to another expert, the runs diverge.
 transformers has biases of routers, but does not update them: this script does. What examples/hf-to-dcp.py
 makes of the exported folder must load as the same weights.
 Needs PyTorch and transformers, on a CPU."""
