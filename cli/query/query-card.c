@@ -57,7 +57,8 @@ describe_sharding (const Plan *plan, const PlanCluster *cluster)
   GString *text = g_string_new (strategy);
   g_string_append_printf (text, " %s", what[value[PLAN_STRATEGY]]);
   if (value[PLAN_STRATEGY] != PLAN_STRATEGY_NO_SHARD)
-    g_string_append_printf (text, " over %" G_GINT64_FORMAT " devices", ranks);
+    g_string_append_printf (text, " over %" G_GINT64_FORMAT " device%s", ranks,
+                            ranks == 1 ? ", so not split" : "s");
   if (replicas > 1)
     g_string_append_printf (text, ", in %" G_GINT64_FORMAT " replicas %s", replicas,
                             value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM

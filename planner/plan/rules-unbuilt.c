@@ -253,6 +253,19 @@ EXPERTS_OTHERWISE (offloads, f->value[PLAN_OFFLOAD_LAYERS] > 0
                                  || (f->value[PLAN_OFFLOAD_MODULES] != 0 && !IS (f, EP_OVERLAP, OFF)
                                      && f->value[PLAN_CP] > 1))
 
+/* Activations that no module of Megatron-LM saves, so that it does not offload them: a checkpointed
+ * layer saves its input, and checkpointed attention its queries, keys and values, outside of the
+ * hooks by which modules are offloaded. */
+static gboolean
+offloads_checkpointed (const PlanFacts *f)
+{
+  const gboolean is_megatron
+      = is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON);
+  const gboolean both = IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, CORE_ATTN)
+                        && HAS_MODULE (f, OFFLOAD_MODULES, CORE_ATTN);
+  return is_megatron && f->value[PLAN_OFFLOAD_MODULES] != 0 && (IS (f, RECOMPUTE, FULL) || both);
+}
+
 /* What was measured, or read, on NVIDIA's GPUs alone: memory registered with NCCL, reductions by
  * switches, GEMMs in pieces, whole steps as graphs, scales of blocks, libraries for experts. */
 static gboolean
@@ -479,6 +492,11 @@ static const PlanRuleEntry rules[] = {
   OF_EXPERTS ("offload", "offload_layers=0, and cp=1 with offload_modules and ep_overlap=on,", offloads,
     PLAN_SHOW (PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_EP_OVERLAP, PLAN_CP), PLAN_OF_BLOCKS),
 #undef OF_EXPERTS
+  { { "not-built-yet-offload-of-checkpoints", "offload_modules on Megatron's stacks is modelled with recompute other than full, and core_attn "
+      "in one of offload_modules and recompute_modules alone, by this version: what a checkpoint saves stays on the device there",
+      "Megatron-LM tensor_parallel/random.py 616, transformer/attention.py 1555", PLAN_ERROR_UNSUPPORTED },
+    offloads_checkpointed, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_MODULES, PLAN_RECOMPUTE, PLAN_RECOMPUTE_MODULES),
+    PLAN_OF_BLOCKS },
   { { "not-built-yet-micro-batches", "steps of at most 131072 micro batches, and of 8192 with pp above 1, are planned by this "
       "version: gbs / mbs / the data-parallel size (devices / tp / cp / pp) must not be more; gbs counts sequences, not tokens",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
